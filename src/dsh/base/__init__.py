@@ -1,0 +1,1 @@
+"""Floor 0: the one of each primitive. Standard library only."""

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import copy
+import json as stdlib
+import math
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsh.base import json
+
+surrogates = st.text(st.characters(codec="utf-8") | st.characters(categories=["Cs"]), max_size=8)
+scalars = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+)
+values = st.recursive(
+    scalars | surrogates,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(surrogates, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def nested(depth: int) -> list[Any]:
+    top: list[Any] = []
+    current = top
+    for _ in range(depth):
+        current.append({"in": (inner := [])})
+        current = inner
+    return top
+
+
+@given(values)
+def test_every_json_value_survives_snapshot_dumps_and_loads(value: object) -> None:
+    assert json.equal(json.loads(json.dumps(json.snapshot(value))), value)
+
+
+@given(values)
+def test_dumps_is_utf8_that_any_json_reader_takes(value: object) -> None:
+    assert json.equal(stdlib.loads(json.dumps(value).decode("utf-8")), value)
+
+
+def test_a_lone_surrogate_is_written_as_its_escape() -> None:
+    assert json.dumps({"a": "x\ud83d"}) == b'{"a":"x\\ud83d"}'
+
+
+def test_a_snapshot_is_detached_and_read_only() -> None:
+    source: dict[str, Any] = {"list": [1, {"deep": True}]}
+
+    taken = json.snapshot(source)
+    source["list"].append(2)
+
+    assert taken == {"list": [1, {"deep": True}]}
+    for change in (
+        lambda: taken.update(a=1),
+        lambda: taken["list"].append(1),
+        lambda: taken["list"][1].pop("deep"),
+    ):
+        with pytest.raises(TypeError, match="read-only"):
+            change()
+
+
+def test_a_shared_part_is_copied_and_a_cycle_is_refused() -> None:
+    shared = {"a": 1}
+    cycle: list[Any] = [shared, shared]
+    assert json.snapshot(cycle) == [{"a": 1}, {"a": 1}]
+
+    cycle.append(cycle)
+    with pytest.raises(json.NotLossless, match=r"\$\[2\].*contains itself"):
+        json.snapshot(cycle)
+
+
+class Shouting(str):
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"a": [0, math.nan]}, r"\$\.a\[1\].*not a JSON number"),
+        ({"a": math.inf}, "not a JSON number"),
+        ({"a": (1,)}, "tuple is not a JSON type"),
+        ({"a": {1}}, "set is not a JSON type"),
+        ({"a": b"x"}, "bytes is not a JSON type"),
+        ({1: "a"}, "the key 1 is not text"),
+        ({"a": Shouting("x")}, "Shouting is not a JSON type"),
+    ],
+)
+def test_what_would_not_survive_is_refused_with_its_path(value: object, problem: str) -> None:
+    with pytest.raises(json.NotLossless, match=problem):
+        json.snapshot(value)
+
+
+@pytest.mark.parametrize("value", [-0.0, 2**53, -(2**53)])
+def test_only_logged_values_are_held_to_what_other_readers_can_hold(value: float) -> None:
+    assert json.snapshot([value]) == [value]
+    with pytest.raises(json.NotLossless):
+        json.snapshot([value], logged=True)
+
+
+def test_depth_is_bounded_by_memory_only() -> None:
+    deep = nested(20_000)
+
+    taken = json.snapshot(deep)
+    text = json.dumps(taken)
+
+    assert text.startswith(b'[{"in":[{"in":[')
+    assert json.equal(taken, deep)
+    assert json.equal(json.thaw(taken), deep)
+    assert type(json.freeze(nested(20_000))) is json.FrozenList
+
+
+def test_copies_of_frozen_data_are_plain() -> None:
+    frozen = json.snapshot({"a": [1]})
+    copied = copy.deepcopy(frozen)
+    copied["a"].append(2)
+    assert copied == {"a": [1, 2]}
+    assert pickle.loads(pickle.dumps(frozen)) == frozen
+
+
+def test_equal_tells_true_from_one_at_any_depth() -> None:
+    assert not json.equal([{"a": True}], [{"a": 1}])
+    assert json.equal([{"a": 1, "b": None}], [{"b": None, "a": 1.0}])
+    assert not json.equal({"a": 1}, {"b": 1})
+    assert not json.equal([1], [1, 2])
+    assert not json.equal([1], {"0": 1})
+
+
+def test_canonical_text_does_not_depend_on_key_order() -> None:
+    assert json.canonical({"b": 1, "a": [2]}) == json.canonical({"a": [2], "b": 1})
+
+
+@pytest.mark.parametrize("text", [b"NaN", b"{", b"[1,]", b"-Infinity"])
+def test_text_that_is_not_json_raises_value_error(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        json.loads(text)
