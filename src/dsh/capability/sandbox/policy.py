@@ -1,0 +1,173 @@
+"""The mode of each session, folded from its log, and the session's private folder."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+from weakref import WeakKeyDictionary
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dsh.capability.sandbox.escalation import escalate
+from dsh.capability.sandbox.events import SANDBOX_MODE, SandboxModeSet
+from dsh.capability.sandbox.service import (
+    SANDBOX_MODES,
+    EscalationRequest,
+    ResolvedPolicy,
+    SandboxMode,
+    SandboxPolicy,
+)
+from dsh.control.approval.service import ApprovalService
+from dsh.execution.prompt.service import AssembleContext, PromptContext, SystemPrompt
+from dsh.state.session.service import SessionStore
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from dsh.kernel import Context
+    from dsh.model.messages import SessionId
+    from dsh.state.session.session import Session
+
+_ORDER = 110
+
+
+class SandboxPolicyConfig(BaseModel):
+    """What holds where no session says otherwise."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    mode: SandboxMode = "read-only"
+    workspace_root: Path | None = Field(default=None, alias="workspaceRoot")
+    """Root of operations without a session directory; default: the process's own."""
+
+
+@dataclass(slots=True)
+class _Fold:
+    """The last mode in the first ``seen`` events of a log."""
+
+    seen: int = 0
+    mode: SandboxMode | None = None
+
+
+class SessionSandboxPolicy(SandboxPolicy):
+    """Folds ``sandbox/mode`` events, reading each event of a log once."""
+
+    inject = (SessionStore, SystemPrompt)
+    Config = SandboxPolicyConfig
+
+    def __init__(self, ctx: Context, config: SandboxPolicyConfig | None = None) -> None:
+        super().__init__(ctx, config)
+        config = config or SandboxPolicyConfig()
+        self.default_mode = config.mode
+        self.workspace_root = _canonical(config.workspace_root or Path.cwd())
+        self._folds: WeakKeyDictionary[Session, _Fold] = WeakKeyDictionary()
+        self._folder: Path | None = None
+
+    def start(self) -> Callable[[], Awaitable[None]]:
+        """Declare the session event and tell agents the policy in force."""
+        self.ctx.require(SessionStore).declare(SANDBOX_MODE)
+        self.ctx.require(SystemPrompt).context(
+            PromptContext("sandbox:policy", _ORDER, self._describe)
+        )
+        return self._remove_folder
+
+    def resolve(
+        self, session: Session | None = None, mode: SandboxMode | None = None
+    ) -> ResolvedPolicy:
+        """See `SandboxPolicy`."""
+        if session is None:
+            root = self.workspace_root
+            return ResolvedPolicy(mode or self.default_mode, root, None, self.temp_dir())
+        cwd = session.header.get("cwd")
+        return ResolvedPolicy(
+            mode or self.override_of(session) or self.default_mode,
+            _canonical(Path(cwd)) if cwd else self.workspace_root,
+            session.id,
+            self.temp_dir(session.id),
+        )
+
+    def override_of(self, session: Session) -> SandboxMode | None:
+        """See `SandboxPolicy`."""
+        fold = self._folds.setdefault(session, _Fold())
+        events = session.events
+        while fold.seen < len(events):
+            event = events[fold.seen]
+            if event["type"] == SANDBOX_MODE.name:
+                fold.mode = _checked(event["data"].get("mode"), f"event {event['seq']}")
+            fold.seen += 1
+        return fold.mode
+
+    def set_mode(
+        self, session: Session, mode: SandboxMode, *, source: Literal["delegation"] | None = None
+    ) -> None:
+        """See `SandboxPolicy`."""
+        data = SandboxModeSet(mode=_checked(mode, "the argument"))
+        if source is not None:
+            data["source"] = source
+        session.append(SANDBOX_MODE, data)
+
+    def temp_dir(self, session_id: SessionId | None = None) -> Path:
+        """See `SandboxPolicy`."""
+        if self._folder is None:
+            self._folder = _canonical(Path(tempfile.mkdtemp(prefix="dsh-")))
+        # A hash, since an id that comes from outside may hold anything.
+        name = hashlib.sha256((session_id or "").encode()).hexdigest()[:16]
+        folder = self._folder / (name if session_id else "common")
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
+
+    async def escalate(self, request: EscalationRequest) -> ResolvedPolicy:
+        """See `SandboxPolicy`."""
+        granted = await escalate(request, self.ctx.get(ApprovalService))
+        if granted is None:
+            return request.policy
+        session = request.agent.session if request.agent else None
+        return self.resolve(session, granted)
+
+    def _describe(self, context: AssembleContext) -> str:
+        policy = self.resolve(context.agent.session if context.agent else None)
+        return describe(policy)
+
+    async def _remove_folder(self) -> None:
+        if self._folder is not None:
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+            self._folder = None
+
+
+plugin = SessionSandboxPolicy
+
+
+def describe(policy: ResolvedPolicy) -> str:
+    """Return what the model is told; the same text as long as mode and root stay."""
+    if policy.mode == "danger-full-access":
+        return (
+            "File access: danger-full-access. Commands and file tools are not confined; take care "
+            "outside the workspace."
+        )
+    if policy.mode == "read-only":
+        return (
+            f"File access: read-only. Commands and file tools may read every file; they can change "
+            f"none, the workspace {policy.workspace_root} included."
+        )
+    return (
+        f"File access: workspace-write. Commands and file tools may read every file; they may "
+        f"change files below the workspace {policy.workspace_root} and in the folder that $TMPDIR "
+        f"names, which is private to this session. Everywhere else writing is refused, /tmp "
+        f"included."
+    )
+
+
+def _checked(mode: object, where: str) -> SandboxMode:
+    if mode not in get_args(SandboxMode):
+        raise ValueError(f"{where} names the sandbox mode {mode!r}; the modes are {SANDBOX_MODES}")
+    return mode  # type: ignore[return-value]  # one of the literals, as just checked
+
+
+def _canonical(path: Path) -> Path:
+    return Path(os.path.realpath(path))

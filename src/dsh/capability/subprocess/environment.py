@@ -1,0 +1,60 @@
+"""The environment that programs inherit: dsh's own, without its secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+SECRET_NAMES: tuple[str, ...] = (
+    "KEY",
+    "PASSWORD",
+    "SECRET",
+    "TOKEN",
+    "PASSPHRASE",
+    "PASSWD",
+    "CREDENTIAL",
+    r"(^|_)AUTH$",
+)
+"""Patterns, in any case, of names whose values are not handed on."""
+
+_PASSWORD_IN_URL = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
+
+
+class Scrubber:
+    """Decides which variables of dsh a program gets to see."""
+
+    __slots__ = ("_keep", "_secret")
+
+    def __init__(self, extra: Iterable[str] = (), keep: Iterable[str] = ()) -> None:
+        """Build one.
+
+        Args:
+            extra: More patterns like `SECRET_NAMES`.
+            keep: Exact names that pass in spite of a pattern.
+        """
+        self._secret = re.compile("|".join((*SECRET_NAMES, *extra)), re.IGNORECASE)
+        self._keep = frozenset(keep)
+
+    def environment(
+        self, ambient: Mapping[str, str], extra: Mapping[str, str | None] | None = None
+    ) -> dict[str, str]:
+        """Return ``ambient`` without secrets and ``DSH_*``, then ``extra`` laid over it.
+
+        Args:
+            ambient: What dsh itself has.
+            extra: Wins; ``None`` removes a name.
+        """
+        env = {name: value for name, value in ambient.items() if self._passes(name, value)}
+        for name, value in (extra or {}).items():
+            if value is None:
+                env.pop(name, None)
+            else:
+                env[name] = value
+        return env
+
+    def _passes(self, name: str, value: str) -> bool:
+        if name in self._keep:
+            return True
+        if name.startswith("DSH_") or self._secret.search(name):
+            return False
+        return "://" not in value or not _PASSWORD_IN_URL.search(value)

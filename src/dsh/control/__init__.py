@@ -1,0 +1,1 @@
+"""Floor 6: what an agent may do."""

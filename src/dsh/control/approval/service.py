@@ -1,0 +1,68 @@
+"""The seam of approval: how running work asks whether it may do something."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from dsh.base.errors import DshError
+from dsh.base.signal import AbortSignal
+from dsh.kernel import Service
+from dsh.model.messages import CallId
+
+if TYPE_CHECKING:
+    from dsh.execution.agent.service import Agent
+    from dsh.state.session.session import Session
+
+ApprovalOutcome: TypeAlias = Literal["allowed-once", "rejected", "cancelled", "unavailable"]
+"""``unavailable``: nobody answered, so the work must not be done. The vocabulary is closed."""
+
+ApprovalPolicy: TypeAlias = Literal["ask", "never"]
+"""``ask``: put questions to answerers. ``never``: reject every question without asking."""
+
+
+class ApprovalError(DshError, RuntimeError):
+    """An approval cannot be asked for here."""
+
+    code = "APPROVAL"
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequest:
+    """One question; it carries no arguments, the log has them under the call's id."""
+
+    agent: Agent
+    tool_name: str
+    call_id: CallId | None = None
+    reason: str | None = None
+    signal: AbortSignal | None = None
+
+
+class ApprovalService(Service, ABC):
+    """Decides questions by policy and answerers, and logs each with its outcome."""
+
+    name = "approval"
+
+    @abstractmethod
+    async def request(self, request: ApprovalRequest) -> ApprovalOutcome:
+        """Ask, and log the question and its decision as a pair.
+
+        An abort ends the wait at once with ``cancelled``; a later answer is discarded. An
+        answerer that raises or answers outside the vocabulary counts as ``unavailable``.
+
+        Raises:
+            ApprovalError: the agent has no open turn; nothing is logged.
+        """
+
+    @abstractmethod
+    def set_policy(self, agent: Agent, policy: ApprovalPolicy) -> None:
+        """Switch a session's policy and tell the model; nothing happens when it is in force.
+
+        Raises:
+            TypeError: ``policy`` is outside the vocabulary; nothing is logged.
+        """
+
+    @abstractmethod
+    def override_of(self, session: Session) -> ApprovalPolicy | None:
+        """The policy that the session's log sets, if any; it beats the configured one."""

@@ -1,0 +1,1 @@
+"""When the log must be on disk before something happens that cannot be taken back."""

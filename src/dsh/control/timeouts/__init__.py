@@ -1,0 +1,1 @@
+"""Deadlines of tool calls."""

@@ -1,0 +1,63 @@
+"""Frames and runs: the parts that initiator scopes and their lazy wrappers share."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from dsh.execution.agent.service import Agent
+
+
+class RunCounter(Protocol):
+    """Whoever counts runs in and out."""
+
+    def begin(self, run: Run) -> None:
+        """Count a run in, or raise because no more are taken."""
+
+    def end(self, run: Run) -> None:
+        """Count a run out."""
+
+
+class Run:
+    """One boundary: its scope, its agent, and whether its work still counts.
+
+    A run is *pending* (neither active nor released) while a lazy object lies unused: an object
+    that nobody ever awaits must not hold up the end of its scope.
+    """
+
+    __slots__ = ("__weakref__", "active", "agent", "released", "scope")
+
+    def __init__(self, scope: RunCounter, agent: Agent | None) -> None:
+        self.scope = scope
+        self.agent = agent
+        self.active = False
+        self.released = False
+
+    def admit(self) -> None:
+        """Let a lazy object take its first step.
+
+        Raises:
+            InitiatorScopeDisposed: the scope began to close while the object lay unused.
+        """
+        if not self.active and not self.released:
+            self.scope.begin(self)
+
+    def release(self) -> None:
+        """Count the run as settled; later calls change nothing."""
+        if not self.released:
+            self.scope.end(self)
+
+
+class Frame:
+    """A run as one context sees it, linked to the frames around it."""
+
+    __slots__ = ("parent", "run")
+
+    def __init__(self, run: Run, parent: Frame | None) -> None:
+        self.run = run
+        self.parent = parent
+
+
+FRAME: ContextVar[Frame | None] = ContextVar("dsh_initiator", default=None)
+"""The innermost frame. One variable serves all scopes: contexts keep their variables alive."""

@@ -1,0 +1,50 @@
+"""What an agent is doing: nothing, maintenance, or a driver's turns."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from dsh.base.signal import AbortController
+
+
+@dataclass(slots=True)
+class Idle:
+    """Nothing runs."""
+
+    last_turn: int
+
+
+@dataclass(slots=True)
+class Maintenance:
+    """A job holds the agent; turns wait."""
+
+    last_turn: int
+    abort: AbortController = field(default_factory=AbortController)
+    wake_requested: bool = False
+
+
+@dataclass(slots=True)
+class Running:
+    """A driver lives; one controller spans one turn."""
+
+    turn: int
+    step: int = 0
+    abort: AbortController = field(default_factory=AbortController)
+    wake_requested: bool = False
+
+
+Busy: TypeAlias = Maintenance | Running
+Phase: TypeAlias = Idle | Busy
+
+
+def is_outer_cancel(error: BaseException) -> bool:
+    """Whether an error is the cancellation of the current task, asked for from outside.
+
+    A ``CancelledError`` that a listener, tool or provider merely raised is a failure of theirs.
+    """
+    if not isinstance(error, asyncio.CancelledError):
+        return False
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,234 @@
+"""Which tools a scope sees: one layer a scope, restrictions that intersect, nearer names first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from dsh.base.text import did_you_mean
+from dsh.execution.tools.schema import assert_supported_json_schema
+from dsh.execution.tools.service import (
+    RESERVED_TOOL_NAME,
+    PresentationMode,
+    ToolDefinition,
+    ToolExecution,
+    ToolRegistrationError,
+)
+from dsh.kernel import AnonymousEntries, NamedEntries, ScopedLayers, scope_of
+
+if TYPE_CHECKING:
+    from dsh.kernel import Context, Effect
+
+Guard = Callable[[ToolExecution], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """Which inherited names a layer lets through."""
+
+    allow: frozenset[str] | None
+    deny: frozenset[str]
+
+    def admits(self, name: str) -> bool:
+        """Whether a name gets through."""
+        return name not in self.deny and (self.allow is None or name in self.allow)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RegisteredGuard:
+    """One registration of a guard; the same callable may be registered twice."""
+
+    check: Guard
+
+
+def _duplicate(name: str) -> Exception:
+    return ToolRegistrationError(
+        f"tool {name!r} is registered in this scope already; unload its plugin first, or register "
+        "through agent.ctx to replace it for one agent"
+    )
+
+
+@dataclass(slots=True)
+class Layer:
+    """What one scope adds."""
+
+    tools: NamedEntries[ToolDefinition] = field(default_factory=lambda: NamedEntries(_duplicate))
+    restrictions: AnonymousEntries[Restriction] = field(default_factory=AnonymousEntries)
+    guards: AnonymousEntries[RegisteredGuard] = field(default_factory=AnonymousEntries)
+    modes: AnonymousEntries[PresentationMode] = field(default_factory=AnonymousEntries)
+
+    def is_empty(self) -> bool:
+        """Whether nothing is registered here."""
+        parts = (self.tools, self.restrictions, self.guards, self.modes)
+        return all(part.is_empty() for part in parts)
+
+
+class ToolLayers:
+    """The layers of one runtime, and the views they add up to. Nothing is cached."""
+
+    def __init__(self, changed: Callable[[], object]) -> None:
+        self._layers: ScopedLayers[Layer] = ScopedLayers(Layer, changed)
+
+    def register(self, ctx: Context, definition: ToolDefinition) -> Effect:
+        """Add a tool to the layer of ``ctx``'s scope."""
+        check_definition(definition)
+        return self._layers.effect(
+            ctx,
+            lambda layer: layer.tools.insert(definition.name, definition),
+            label=f"tools.register({definition.name!r})",
+        )
+
+    def restrict(
+        self, ctx: Context, allow: Iterable[str] | None, deny: Iterable[str] | None
+    ) -> Effect:
+        """Add a restriction to the layer of ``ctx``'s scope."""
+        scope = scope_of(ctx)
+        if scope is None:
+            raise ToolRegistrationError(
+                "restrict() needs a scope: call it through an agent's context (agent.ctx)"
+            )
+        if allow is None and deny is None:
+            raise ToolRegistrationError("restrict() needs allow, deny or both")
+        restriction = Restriction(
+            None if allow is None else frozenset(allow), frozenset(deny or ())
+        )
+        self._check_names(scope, (restriction.allow or frozenset()) | restriction.deny)
+        return self._layers.effect(
+            ctx, lambda layer: layer.restrictions.append(restriction), label="tools.restrict"
+        )
+
+    def guard(self, ctx: Context, guard: Guard) -> Effect:
+        """Add a guard to the layer of ``ctx``'s scope; no change of the registry is announced."""
+        entry = RegisteredGuard(guard)
+        return self._layers.effect(
+            ctx, lambda layer: layer.guards.append(entry), label="tools.guard", notify=False
+        )
+
+    def present(self, ctx: Context, mode: PresentationMode) -> Effect:
+        """Set the presentation of ``ctx``'s scope."""
+        scope = scope_of(ctx)
+        if scope is None:
+            raise ToolRegistrationError(
+                "present_as() needs a scope: call it through an agent's context (agent.ctx)"
+            )
+        layer = self._layers.peek(scope)
+        if layer is not None and not layer.modes.is_empty():
+            raise ToolRegistrationError("this scope has chosen a presentation already")
+        return self._layers.effect(
+            ctx, lambda layer: layer.modes.append(mode), label=f"tools.present_as({mode!r})"
+        )
+
+    def get(self, name: str, scope: object | None) -> ToolDefinition | None:
+        """The tool that a scope sees under a name."""
+        if scope is None:
+            return self._layers.global_.tools.get(name)
+        own = self._layers.peek(scope)
+        if own is not None and (found := own.tools.get(name)) is not None:
+            return found
+        found = None
+        admitted = True
+        for layer in self._layers.chain_layers(scope):
+            if layer is not own and (nearer := layer.tools.get(name)) is not None:
+                found = nearer
+            admitted = admitted and _admits(layer, name)
+        if not admitted:
+            return None
+        return found if found is not None else self._layers.global_.tools.get(name)
+
+    def visible(self, scope: object | None) -> dict[str, ToolDefinition]:
+        """Every tool that a scope sees, sorted by name."""
+        seen = self._inherited(scope)
+        if scope is not None:
+            chain = list(self._layers.chain_layers(scope))
+            seen = {
+                name: definition
+                for name, definition in seen.items()
+                if all(_admits(layer, name) for layer in chain)
+            }
+            if (own := self._layers.peek(scope)) is not None:
+                seen.update(own.tools.entries())
+        return dict(sorted(seen.items()))
+
+    def known_names(self, scope: object | None) -> tuple[str, ...]:
+        """Names that a scope could see if nothing were restricted, sorted."""
+        names = set(self._inherited(scope))
+        if scope is not None and (own := self._layers.peek(scope)) is not None:
+            names.update(own.tools.keys())
+        return tuple(sorted(names))
+
+    def guards(self, scope: object | None) -> Iterator[Guard]:
+        """Guards in their order: global, then from the farthest layer to the nearest.
+
+        A guard that is registered while the iteration runs is seen by it.
+        """
+        layers = [self._layers.global_]
+        if scope is not None:
+            layers += self._layers.chain_layers(scope)
+        for layer in layers:
+            seen: set[RegisteredGuard] = set()
+            while fresh := [entry for entry in layer.guards.values() if entry not in seen]:
+                for entry in fresh:
+                    seen.add(entry)
+                    yield entry.check
+
+    def mode(self, scope: object | None, default: PresentationMode) -> PresentationMode:
+        """The nearest presentation of a scope."""
+        mode = default
+        if scope is not None:
+            for layer in self._layers.chain_layers(scope):
+                for chosen in layer.modes.values():
+                    mode = chosen
+        return mode
+
+    def _inherited(self, scope: object | None) -> dict[str, ToolDefinition]:
+        """Tools of the global layer and of the ancestors, before any restriction."""
+        seen = dict(self._layers.global_.tools.entries())
+        if scope is not None:
+            own = self._layers.peek(scope)
+            for layer in self._layers.chain_layers(scope):
+                if layer is not own:
+                    seen.update(layer.tools.entries())
+        return seen
+
+    def _check_names(self, scope: object, names: frozenset[str]) -> None:
+        inherited = sorted(self._inherited(scope))
+        for name in sorted(names):
+            if name == RESERVED_TOOL_NAME:
+                raise ToolRegistrationError(f"{name!r} is reserved and cannot be restricted")
+            if name not in inherited:
+                raise ToolRegistrationError(
+                    f"cannot restrict {name!r}: it is not inherited here"
+                    f"{did_you_mean(name, inherited)}; inherited: {', '.join(inherited) or 'none'}"
+                )
+
+
+def check_definition(definition: ToolDefinition) -> None:
+    """Refuse a definition that could only fail later.
+
+    Raises:
+        ToolRegistrationError: a field is unusable; names the tool and the field.
+        JsonSchemaError: the output schema is outside the supported subset.
+    """
+    name, output = definition.name, definition.output
+    if not isinstance(name, str) or not name:
+        raise ToolRegistrationError("a tool needs a name that is text")
+    if name == RESERVED_TOOL_NAME:
+        raise ToolRegistrationError(f"the tool name {name!r} is reserved")
+    if not callable(getattr(output, "render", None)):
+        raise ToolRegistrationError(f"tool {name!r}: output.render must be callable")
+    if output.presentation_meta is not None and not callable(output.presentation_meta):
+        raise ToolRegistrationError(f"tool {name!r}: output.presentation_meta must be callable")
+    timeout = definition.timeout_s
+    if timeout is not None and not (
+        isinstance(timeout, int | float) and isfinite(timeout) and timeout > 0
+    ):
+        raise ToolRegistrationError(
+            f"tool {name!r}: timeout_s must be a positive finite number, got {timeout!r}"
+        )
+    assert_supported_json_schema(output.schema)
+
+
+def _admits(layer: Layer, name: str) -> bool:
+    return all(restriction.admits(name) for restriction in layer.restrictions.values())

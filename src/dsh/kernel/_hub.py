@@ -1,0 +1,298 @@
+"""The listeners of a root and the six ways to reach them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from functools import partial
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
+
+from dsh.kernel.effect import Effect, discard, is_awaitable
+from dsh.kernel.errors import ModeError
+from dsh.kernel.events import INTERNAL_DISPATCH, Dispatching, Event
+
+if TYPE_CHECKING:
+    from dsh.kernel._root import RootState
+    from dsh.kernel.context import Context
+
+_NO_LISTENERS: tuple[Listener, ...] = ()
+
+
+class Listener:
+    """One registration of a callable for one event."""
+
+    __slots__ = ("call", "ctx", "everywhere", "prepend")
+
+    def __init__(
+        self, call: Callable[..., Any], ctx: Context, prepend: bool, everywhere: bool
+    ) -> None:
+        self.call = call
+        self.ctx = ctx
+        self.prepend = prepend
+        self.everywhere = everywhere
+
+
+class _Slot:
+    """The listeners of one event: changed in place, dispatched from a cached tuple."""
+
+    __slots__ = ("back", "cached", "front")
+
+    def __init__(self) -> None:
+        self.front: dict[Listener, None] = {}
+        self.back: dict[Listener, None] = {}
+        self.cached: tuple[Listener, ...] | None = _NO_LISTENERS
+
+    def snapshot(self) -> tuple[Listener, ...]:
+        cached = self.cached
+        if cached is None:
+            cached = self.cached = (*reversed(self.front), *self.back)
+        return cached
+
+    def add(self, listener: Listener) -> None:
+        (self.front if listener.prepend else self.back)[listener] = None
+        self.cached = None
+
+    def remove(self, listener: Listener) -> None:
+        (self.front if listener.prepend else self.back).pop(listener, None)
+        self.cached = None
+
+
+class Hub:
+    """All listeners of one root, by wire name."""
+
+    __slots__ = ("kernel", "slots", "watched")
+
+    def __init__(self, kernel: RootState) -> None:
+        self.kernel = kernel
+        self.slots: dict[str, _Slot] = {}
+        self.watched = False
+
+    def listens(self, name: str) -> bool:
+        """Whether anyone listens to an event."""
+        slot = self.slots.get(name)
+        return slot is not None and bool(slot.front or slot.back)
+
+    def count(self, name: str | None = None) -> int:
+        """Count the listeners of one event, or of all."""
+        slots = self.slots.values() if name is None else filter(None, [self.slots.get(name)])
+        return sum(len(slot.front) + len(slot.back) for slot in slots)
+
+    def add(self, name: str, listener: Listener) -> Callable[[], None]:
+        """Register a listener; the returned callable removes it."""
+        slot = self.slots.get(name)
+        if slot is None:
+            slot = self.slots[name] = _Slot()
+        slot.add(listener)
+        if name == INTERNAL_DISPATCH.name:
+            self.watched = True
+        return partial(self._remove, name, slot, listener)
+
+    def _remove(self, name: str, slot: _Slot, listener: Listener) -> None:
+        slot.remove(listener)
+        if not slot.front and not slot.back and self.slots.get(name) is slot:
+            del self.slots[name]
+            if name == INTERNAL_DISPATCH.name:
+                self.watched = False
+
+    def select(self, event: Event[Any], payload: Any, target: object) -> Sequence[Listener]:
+        """Announce a dispatch and return the listeners it reaches."""
+        if self.watched and not event.name.startswith("internal/"):
+            self.emit(INTERNAL_DISPATCH, Dispatching(event.mode, event.name, payload, target))
+        slot = self.slots.get(event.name)
+        if slot is None:
+            return _NO_LISTENERS
+        return slot.snapshot() if target is None else filtered(slot.snapshot(), target)
+
+    def emit(self, event: Any, payload: Any, target: object = None) -> None:
+        """Dispatch by ``emit``; see ``Emit.errors`` for what happens to failures."""
+        if event.mode != "emit":
+            raise ModeError(event.name, event.mode, "emit")
+        if self.watched or target is not None:
+            listeners = self.select(event, payload, target)
+        else:
+            slot = self.slots.get(event.name)
+            if slot is None:
+                return
+            listeners = slot.cached or slot.snapshot()
+        self.run_emit(event, payload, listeners)
+
+    def run_emit(self, event: Any, payload: Any, listeners: Sequence[Listener]) -> None:
+        """Call the listeners that were selected."""
+        failures: list[Exception] | None = None
+        for listener in listeners:
+            try:
+                result = listener.call(payload)
+                if result is not None and is_awaitable(result):
+                    self._supervise(event, listener, result)
+            except Exception as error:
+                if event.errors == "veto":
+                    raise
+                if failures is None:
+                    failures = []
+                if event.errors == "contain":
+                    self.kernel.report(error, listener.ctx.fiber, f'ctx.on("{event.name}")')
+                else:
+                    failures.append(error)
+        if failures:
+            raise_all(f"listeners of {event.name} failed", failures)
+
+    def _supervise(self, event: Any, listener: Listener, work: Awaitable[Any]) -> None:
+        """Run what an emit listener returned, owned by the listener's fiber."""
+        fiber = listener.ctx.fiber
+        fiber.own_task(work, f'ctx.on("{event.name}")', cancel=False)
+
+    async def parallel(self, event: Any, payload: Any, target: object) -> None:
+        """Run all, wait for all, raise all failures together."""
+        if event.mode != "parallel":
+            raise ModeError(event.name, event.mode, "parallel")
+        failures: list[BaseException] = []
+        tasks: list[asyncio.Future[Any]] = []
+        for listener in self.select(event, payload, target):
+            try:
+                result = listener.call(payload)
+                if result is not None and is_awaitable(result):
+                    tasks.append(asyncio.ensure_future(_awaited(result)))
+            except Exception as error:
+                failures.append(error)
+        if tasks:
+            await _wait_all(tasks)
+            for task in tasks:
+                failure = _failure_of(task)
+                if failure is not None:
+                    failures.append(failure)
+        if failures:
+            raise BaseExceptionGroup(f"listeners of {event.name} failed", failures)
+
+    async def serial(self, event: Any, payload: Any, target: object) -> Any:
+        """Ask one after the other; the first answer ends it."""
+        if event.mode != "serial":
+            raise ModeError(event.name, event.mode, "serial")
+        for listener in self.select(event, payload, target):
+            result = listener.call(payload)
+            if result is not None and is_awaitable(result):
+                result = await result
+            if result is not None and result is not False:
+                return result
+        return None
+
+    def bail(self, event: Any, payload: Any, target: object) -> Any:
+        """Ask one after the other, synchronously."""
+        if event.mode != "bail":
+            raise ModeError(event.name, event.mode, "bail")
+        for listener in self.select(event, payload, target):
+            result = listener.call(payload)
+            if result is None or result is False:
+                continue
+            if is_awaitable(result):
+                discard(result)
+                raise TypeError(
+                    f"a listener of {event.name!r} returned an awaitable; bail is synchronous"
+                )
+            return result
+        return None
+
+    def waterfall(self, event: Any, payload: Any, inner: Callable[[], Any], target: object) -> Any:
+        """Nest listeners around ``inner``; returns an awaitable of the outermost result."""
+        if event.mode != "waterfall":
+            raise ModeError(event.name, event.mode, "waterfall")
+        return run_waterfall(self.select(event, payload, target), payload, inner)
+
+    def waterfall_sync(
+        self, event: Any, payload: Any, inner: Callable[[], Any], target: object
+    ) -> Any:
+        """Nest listeners around ``inner``, synchronously."""
+        if event.mode != "waterfall_sync":
+            raise ModeError(event.name, event.mode, "waterfall_sync")
+        return run_waterfall_sync(self.select(event, payload, target), payload, inner)
+
+
+def filtered(listeners: Sequence[Listener], target: object) -> Sequence[Listener]:
+    """Keep the listeners that a dispatch target lets through."""
+    accepts = getattr(type(target), "accepts_listener", None)
+    if accepts is None:
+        return listeners
+    return [item for item in listeners if item.everywhere or accepts(target, item.ctx)]
+
+
+def run_waterfall(listeners: Sequence[Listener], payload: Any, inner: Callable[[], Any]) -> Any:
+    """Call the first listener with a ``next`` for the rest; ``next`` goes by index."""
+    calls = [listener.call for listener in listeners]
+    end = len(calls)
+
+    def step(index: int) -> Any:
+        result = inner() if index == end else calls[index](payload, partial(step, index + 1))
+        if type(result) is CoroutineType or hasattr(type(result), "__await__"):
+            return result
+        return _Ready(result)
+
+    return step(0)
+
+
+def run_waterfall_sync(
+    listeners: Sequence[Listener], payload: Any, inner: Callable[[], Any]
+) -> Any:
+    """The synchronous form of ``run_waterfall``."""
+    calls = [listener.call for listener in listeners]
+    end = len(calls)
+
+    def step(index: int) -> Any:
+        return inner() if index == end else calls[index](payload, partial(step, index + 1))
+
+    return step(0)
+
+
+class _Ready:
+    """An awaitable that has its value already."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __await__(self) -> Generator[None, None, Any]:
+        return self.value
+        yield
+
+
+def once(effect_of: list[Effect], call: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a listener so that it removes itself before its only call."""
+
+    def fire(payload: Any, *rest: Callable[[], Any]) -> Any:
+        effect = effect_of[0]
+        if effect.done:
+            return rest[0]() if rest else None
+        effect.dispose()
+        return call(payload, *rest)
+
+    return fire
+
+
+def raise_all(message: str, failures: Sequence[Exception]) -> None:
+    """Raise one failure as it is, several as a group."""
+    if len(failures) == 1:
+        raise failures[0]
+    raise ExceptionGroup(message, failures)
+
+
+async def _awaited(work: Awaitable[Any]) -> Any:
+    return await work
+
+
+def _failure_of(task: asyncio.Future[Any]) -> BaseException | None:
+    if task.cancelled():
+        return asyncio.CancelledError("a listener was cancelled")
+    return task.exception()
+
+
+async def _wait_all(tasks: Sequence[asyncio.Future[Any]]) -> None:
+    try:
+        await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        for task in tasks:
+            if not task.cancelled():
+                task.exception()
+        raise

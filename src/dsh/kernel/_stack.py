@@ -1,0 +1,188 @@
+"""Which transitions the running code is part of, and who waits for whom.
+
+Every kernel task that runs plugin code pushes a frame on a context variable; tasks started
+from there inherit it. A frame counts only while its transition runs. Joining a transition
+consults the frames, so that code which waits for itself gets an error and not a hang.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from dsh.kernel.errors import ReentrantAwait
+
+if TYPE_CHECKING:
+    from dsh.kernel.effect import Effect
+    from dsh.kernel.fiber import Fiber
+
+
+class Frame:
+    """A running transition of a fiber, or a setup or undo of one of its effects."""
+
+    __slots__ = ("alive", "effect", "fiber", "outer")
+
+    def __init__(self, fiber: Fiber, effect: Effect | None, outer: Frame | None) -> None:
+        self.fiber = fiber
+        self.effect = effect
+        self.outer = outer
+        self.alive = True
+
+
+_current: ContextVar[Frame | None] = ContextVar("dsh_kernel_transition", default=None)
+
+
+def enter_frame(fiber: Fiber, effect: Effect | None = None) -> Frame:
+    """Push a frame in a task of its own; the task's end drops it, ``alive`` ends it earlier."""
+    outer = _current.get()
+    while outer is not None and not outer.alive:
+        outer = outer.outer
+    frame = Frame(fiber, effect, outer)
+    _current.set(frame)
+    return frame
+
+
+def live_frames() -> Iterator[Frame]:
+    """Yield the running transitions that the current code is part of, innermost first."""
+    frame = _current.get()
+    while frame is not None:
+        if frame.alive:
+            yield frame
+        frame = frame.outer
+
+
+async def wait_task(task: asyncio.Future[Any]) -> None:
+    """Wait for a task's end; its result is not looked at, and cancelling us leaves it alone."""
+    if task.done():
+        return
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake(_: object) -> None:
+        if not done.done():
+            done.set_result(None)
+
+    task.add_done_callback(wake)
+    try:
+        await done
+    finally:
+        task.remove_done_callback(wake)
+
+
+def check_effect_join(effect: Effect) -> None:
+    """Refuse to wait for an effect from inside its own setup or undo.
+
+    Raises:
+        ReentrantAwait: the current code is that setup or undo.
+    """
+    for frame in live_frames():
+        if frame.effect is effect:
+            raise ReentrantAwait(f"effect {effect.label!r}", "its own setup or undo")
+
+
+async def join_fiber(fiber: Fiber, work: asyncio.Future[Any] | None = None) -> None:
+    """Wait for ``work``, then follow a fiber's transitions until none is in flight.
+
+    Raises:
+        ReentrantAwait: the current code is part of what would have to end first.
+    """
+    if fiber._driver is None and work is None:
+        return
+    waiting = _waiting_fibers(fiber)
+    for waiter in waiting:
+        waits = waiter._waits
+        if waits is None:
+            waits = waiter._waits = {}
+        waits[fiber] = waits.get(fiber, 0) + 1
+    if waiting:
+        fiber.kernel.wake_drains()
+    try:
+        if work is not None:
+            await wait_task(work)
+        while (driver := fiber._driver) is not None:
+            await wait_task(driver)
+    finally:
+        for waiter in waiting:
+            _drop_edge(waiter, fiber)
+
+
+def _waiting_fibers(target: Fiber) -> list[Fiber]:
+    waiting: list[Fiber] = []
+    for frame in live_frames():
+        fiber = frame.fiber
+        if fiber is target or is_ancestor(target, fiber) or reaches(target, fiber, drains=False):
+            raise ReentrantAwait(f"the transition of plugin {target.name!r}", _where(frame))
+        if fiber not in waiting:
+            waiting.append(fiber)
+    return waiting
+
+
+def _where(frame: Frame) -> str:
+    inside = f"plugin {frame.fiber.name!r}"
+    return f"effect {frame.effect.label!r} of {inside}" if frame.effect is not None else inside
+
+
+def _drop_edge(waiter: Fiber, target: Fiber) -> None:
+    waits = waiter._waits
+    if waits is None:
+        return
+    left = waits.get(target, 0) - 1
+    if left > 0:
+        waits[target] = left
+    else:
+        waits.pop(target, None)
+        if not waits:
+            waiter._waits = None
+
+
+def is_ancestor(above: Fiber, below: Fiber) -> bool:
+    """Tell whether ``below`` was mounted, at any depth, from ``above``."""
+    parent = below.parent_fiber
+    while parent is not None:
+        if parent is above:
+            return True
+        parent = parent.parent_fiber
+    return False
+
+
+def rests_on(start: Fiber, goal: Fiber) -> bool:
+    """Tell whether ``start`` would unload with ``goal``: by mount, or by services it holds."""
+    seen = {start}
+    stack = [start]
+    while stack:
+        fiber = stack.pop()
+        if fiber is goal:
+            return True
+        below = [binding.owner for binding in (fiber._store or {}).values()]
+        if fiber.parent_fiber is not None:
+            below.append(fiber.parent_fiber)
+        for other in below:
+            if other not in seen:
+                seen.add(other)
+                stack.append(other)
+    return False
+
+
+def reaches(start: Fiber, goal: Fiber, *, drains: bool = True) -> bool:
+    """Tell whether ``start`` waits for ``goal``, directly or through others.
+
+    Args:
+        start: Where the walk begins.
+        goal: What it looks for.
+        drains: Follow waits for dependants too; those can be given up, the others cannot.
+    """
+    seen = {start}
+    stack = [start]
+    while stack:
+        fiber = stack.pop()
+        following: list[Fiber] = [*(fiber._waits or ()), *(fiber._group or ())]
+        if drains:
+            following += [holder for drain in fiber._drains or () for holder in drain.left]
+        for other in following:
+            if other is goal:
+                return True
+            if other not in seen:
+                seen.add(other)
+                stack.append(other)
+    return False

@@ -1,0 +1,374 @@
+"""The driver of a fiber: one task that loads and unloads until the fiber is where it should be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
+
+from dsh.base.signal import AbortController, AbortedError
+from dsh.kernel._stack import enter_frame, is_ancestor, reaches, rests_on, wait_task
+from dsh.kernel.effect import LIVE, SETUP, Effect, being_cancelled
+from dsh.kernel.errors import InactiveEffect
+from dsh.kernel.plugins import OptionalNeed
+from dsh.kernel.states import (
+    ACTIVE,
+    DISPOSED,
+    FAILED,
+    LOADING,
+    PENDING,
+    UNLOADING,
+    FiberState,
+)
+
+if TYPE_CHECKING:
+    from dsh.kernel._services import Binding
+    from dsh.kernel.fiber import Fiber, Target
+
+
+def compute_target(fiber: Fiber) -> Target:
+    """Return what the fiber should run against: generations and revision, or None."""
+    if fiber.uid is None:
+        return None
+    needs = fiber._inject
+    if not needs:
+        return fiber._revision
+    services, ctx = fiber.kernel.services, fiber.ctx
+    generations = [fiber._revision]
+    for name, need in needs.items():
+        binding = services.find(name, ctx.label_of(name))
+        optional = type(need) is OptionalNeed
+        if binding is not None and _usable(fiber, binding, optional):
+            generations.append(binding.generation)
+        elif optional:
+            generations.append(0)
+        else:
+            return None
+    return tuple(generations)
+
+
+def _usable(fiber: Fiber, binding: Binding, optional: bool) -> bool:
+    """Whether a fiber may load against a binding now.
+
+    An optional service that rests on the fiber itself does not count: taking it would unload
+    its provider, whose return would reload the fiber, for ever.
+    """
+    if not binding.available(fiber.ctx):
+        return False
+    return not optional or not rests_on(binding.owner, fiber)
+
+
+def mark_stale(fiber: Fiber) -> None:
+    """Tell a running activation that it is not wanted any more."""
+    if fiber._body is not None:
+        fiber._body._stop = True
+    if fiber._stop is not None and not fiber._stop.signal.aborted:
+        fiber._stale = True
+        fiber._stop.abort(f"plugin {fiber.name!r} is being unloaded")
+
+
+def stop_controller(fiber: Fiber) -> AbortController:
+    """Return the controller of this activation's stop signal, linked to the ancestors'."""
+    controller = fiber._stop
+    if controller is None:
+        controller = fiber._stop = AbortController()
+        if fiber.uid is None or fiber.state in {UNLOADING, DISPOSED}:
+            controller.abort(f"plugin {fiber.name!r} is being unloaded")
+        elif fiber.parent_fiber is not None:
+            above = stop_controller(fiber.parent_fiber).signal
+            link = above.add_listener(lambda: controller.abort(above.reason), now=True)
+            controller.signal.add_listener(link)
+    return controller
+
+
+async def drive(fiber: Fiber) -> None:
+    """Load and unload until the fiber is settled."""
+    frame = enter_frame(fiber)
+    state = fiber.state
+    try:
+        state = await _settle(fiber)
+    except asyncio.CancelledError:
+        state = await _give_up(fiber)
+        raise
+    finally:
+        frame.alive = False
+        fiber._driver = None
+        fiber.set_state(state)
+        if state is DISPOSED:
+            detach(fiber)
+
+
+async def _settle(fiber: Fiber) -> FiberState:
+    ticked = True
+    while True:
+        target = fiber._target
+        if fiber.uid is None:
+            if fiber._dirty or fiber._effects:
+                await unload(fiber)
+            return DISPOSED
+        if fiber._dirty:
+            if target is not None and target == fiber._loaded and not fiber._stale:
+                return ACTIVE
+            await unload(fiber)
+            ticked = False
+        elif target is None:
+            if fiber.state is LOADING and fiber._effects:
+                await unload(fiber)
+            return FAILED if fiber.error is not None else PENDING
+        else:
+            await load(fiber, target, ticked)
+
+
+async def _give_up(fiber: Fiber) -> FiberState:
+    """The loop is ending: undo what is held as far as that goes."""
+    if fiber._dirty or fiber._effects:
+        fiber._target = None
+        await unload(fiber)
+    return DISPOSED if fiber.uid is None else PENDING
+
+
+async def load(fiber: Fiber, target: Target, ticked: bool) -> None:
+    """Run the body against ``target``; a failure is kept and clears the target."""
+    fiber._dirty = True
+    fiber._stale = False
+    fiber._loaded = target
+    fiber.set_state(LOADING)
+    if not ticked:
+        await asyncio.sleep(0)
+    if fiber._target != target:
+        return
+    runtime = fiber.runtime
+    if runtime is None:
+        return
+    if fiber._inject and not _take_snapshot(fiber):
+        fiber.refresh()
+        return
+    try:
+        fiber.config = fiber.resolve_config(fiber.raw_config)
+        serial = fiber.kernel.serial
+        result = runtime.run(fiber.ctx, fiber.config)
+        while type(result) is CoroutineType:
+            result = await result
+        if result is not None and not _is_own_registration(fiber, result):
+            await _adopt_body(fiber, result, serial)
+    except (Exception, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and being_cancelled():
+            raise
+        _body_failed(fiber, error, target)
+
+
+def _take_snapshot(fiber: Fiber) -> bool:
+    """Hold the bindings that the target names; False when one has gone since."""
+    services, ctx = fiber.kernel.services, fiber.ctx
+    store: dict[str, Binding] = {}
+    for name, need in (fiber._inject or {}).items():
+        binding = services.find(name, ctx.label_of(name))
+        optional = type(need) is OptionalNeed
+        if binding is not None and _usable(fiber, binding, optional):
+            store[name] = binding
+        elif not optional:
+            return False
+    for binding in store.values():
+        binding.hold(fiber)
+    fiber._store = store
+    return True
+
+
+def _is_own_registration(fiber: Fiber, result: Any) -> bool:
+    """Whether a body returned what its fiber owns already; waiting for it could hang."""
+    if isinstance(result, Effect):
+        return result._fiber is fiber
+    if getattr(type(result), "is_fiber", False):
+        return bool(result.parent_fiber is fiber)
+    return isinstance(result, asyncio.Task) and result in fiber.kernel.owned
+
+
+async def _adopt_body(fiber: Fiber, result: Any, serial: int) -> None:
+    """Own what a body returned; it is undone after all that the body registered."""
+    body = Effect(fiber, "anonymous")
+    body._state = SETUP
+    fiber._effects.pop(body._serial)
+    later = {key: item for key, item in fiber._effects.items() if key > serial}
+    for key in later:
+        del fiber._effects[key]
+    fiber._effects[body._serial] = body
+    fiber._effects.update(later)
+    body._stop = fiber.uid is None or fiber._target != fiber._loaded
+    fiber._body = body
+    try:
+        rest = body.adopt(result)
+        if rest is not None:
+            await rest
+    finally:
+        fiber._body = None
+        body._state = LIVE
+
+
+def _body_failed(fiber: Fiber, error: BaseException, target: Target) -> None:
+    stale = fiber.uid is None or fiber._target != target
+    gave_up = isinstance(error, (AbortedError, InactiveEffect, asyncio.CancelledError))
+    if stale and gave_up:
+        fiber._stale = True
+        return
+    _note_site(fiber, error)
+    fiber.kernel.report(error, fiber, "apply")
+    if stale and fiber._target is not None:
+        fiber._stale = True
+        return
+    fiber.error = error
+    fiber._failed = target
+    if stale:
+        fiber._failed = (-1,)
+    fiber._target = None
+
+
+def fail_from_outside(fiber: Fiber, error: BaseException) -> None:
+    """Turn an active fiber into a FAILED one, because something essential of it died."""
+    if fiber.uid is None or fiber._target is None:
+        return
+    fiber.error = error
+    fiber._failed = fiber._target
+    fiber._target = None
+    mark_stale(fiber)
+    fiber.kick()
+
+
+def _note_site(fiber: Fiber, error: BaseException) -> None:
+    where = f"in plugin {fiber.name!r}"
+    if fiber.site is not None:
+        code, line = fiber.site
+        where += f", mounted at {code.co_filename}:{line}"
+    notes: list[str] = getattr(error, "__notes__", [])
+    if where not in notes:
+        error.add_note(where)
+
+
+async def unload(fiber: Fiber) -> None:
+    """Undo all that the fiber holds: dependants first, then its effects, last first."""
+    mark_stale(fiber)
+    fiber.set_state(UNLOADING)
+    cancelled: asyncio.CancelledError | None = None
+    try:
+        if fiber._provided is not None:
+            await drain(fiber, fiber._provided)
+    except asyncio.CancelledError as error:
+        cancelled = error
+    while fiber._effects:
+        try:
+            await _undo_last(fiber)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if fiber._store is not None:
+        for binding in fiber._store.values():
+            binding.release(fiber)
+        fiber._store = None
+    fiber._loaded = None
+    fiber._dirty = fiber._stale = False
+    fiber._stop = None
+    if cancelled is not None and being_cancelled():
+        raise cancelled
+
+
+async def _undo_last(fiber: Fiber) -> None:
+    effects = fiber._effects
+    key = next(reversed(effects))
+    last = effects[key]
+    if isinstance(last, Effect):
+        rest = last.undo_for_owner()
+        try:
+            if rest is not None:
+                await rest
+        finally:
+            effects.pop(key, None)
+        return
+    group: list[Fiber] = []
+    for item in reversed(effects.values()):
+        if isinstance(item, Effect):
+            break
+        group.append(item)
+    await _dispose_together(fiber, group)
+
+
+async def _dispose_together(fiber: Fiber, group: list[Fiber]) -> None:
+    """Tear down neighbouring children at once, and wait for all of them."""
+    fiber._group = group
+    try:
+        for child in group:
+            child.dispose()
+        for child in group:
+            while child._driver is not None:
+                await wait_task(child._driver)
+            fiber._effects.pop(child._serial, None)
+    finally:
+        fiber._group = None
+
+
+class Drain:
+    """One wait for dependants: who is left, and what wakes the waiter."""
+
+    __slots__ = ("left", "wake")
+
+    def __init__(self) -> None:
+        self.left: dict[Fiber, None] = {}
+        self.wake: asyncio.Future[None] | None = None
+
+    def look_again(self) -> None:
+        """Wake the waiter."""
+        if self.wake is not None and not self.wake.done():
+            self.wake.set_result(None)
+
+    def released(self, holder: Fiber) -> None:
+        """Note that a dependant let go; the last one wakes the waiter."""
+        self.left.pop(holder, None)
+        if not self.left:
+            self.look_again()
+
+
+async def drain(fiber: Fiber, bindings: Sequence[Binding]) -> None:
+    """Wait until every dependant that loaded against the bindings let go of them.
+
+    Dependants that cannot (the owner itself, its ancestors, and whoever waits for this very
+    disposal) are released.
+    """
+    if not any(binding.holders for binding in bindings):
+        return
+    bindings = tuple(bindings)
+    wait = Drain()
+    released: set[Fiber] = set()
+    if fiber._drains is None:
+        fiber._drains = []
+    fiber._drains.append(wait)
+    fiber.kernel.draining[fiber] = None
+    try:
+        while _find_holders(fiber, bindings, wait, released):
+            wait.wake = asyncio.get_running_loop().create_future()
+            await wait.wake
+    finally:
+        fiber._drains.remove(wait)
+        if not fiber._drains:
+            fiber._drains = None
+            fiber.kernel.draining.pop(fiber, None)
+
+
+def _find_holders(
+    fiber: Fiber, bindings: Sequence[Binding], wait: Drain, released: set[Fiber]
+) -> bool:
+    wait.left.clear()
+    held = {holder for binding in bindings for holder in binding.holders or ()}
+    for holder in held - released:
+        if holder is fiber or is_ancestor(holder, fiber):
+            released.add(holder)
+        elif reaches(holder, fiber):
+            released.add(holder)
+            fiber.kernel.note_release(fiber, holder)
+        else:
+            wait.left[holder] = None
+    return bool(wait.left)
+
+
+def detach(fiber: Fiber) -> None:
+    """Take a disposed fiber out of its owner."""
+    if fiber.parent_fiber is not None:
+        fiber.parent_fiber._effects.pop(fiber._serial, None)
+    fiber._stop = None

@@ -1,0 +1,468 @@
+"""Fibers: running instances of plugins, and the requests that move them between states."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
+
+from dsh.base.signal import AbortController, AbortSignal
+from dsh.kernel import _hub, _transition
+from dsh.kernel._stack import join_fiber
+from dsh.kernel._tasks import own_task
+from dsh.kernel.effect import SETTLED, Disposal, Effect, EffectInfo, is_awaitable
+from dsh.kernel.errors import InactiveEffect
+from dsh.kernel.events import (
+    INTERNAL_CONFIG,
+    INTERNAL_PLUGIN,
+    INTERNAL_STATUS,
+    INTERNAL_UPDATE,
+    ConfigResolving,
+    FiberAnnounced,
+    StatusChanged,
+    UpdateRequested,
+)
+from dsh.kernel.plugins import OptionalNeed
+from dsh.kernel.states import (
+    ACTIVE,
+    DISPOSED,
+    FAILED,
+    LOADING,
+    PENDING,
+    UNLOADING,
+    FiberState,
+)
+from dsh.kernel.validation import validate_config
+
+if TYPE_CHECKING:
+    from dsh.kernel._root import RootState
+    from dsh.kernel._services import Binding
+    from dsh.kernel.context import Context
+    from dsh.kernel.plugins import Runtime
+
+Target: TypeAlias = "int | tuple[int, ...] | None"
+_GONE: Target = (-1,)
+T = TypeVar("T")
+
+
+class Missing(NamedTuple):
+    """Why a declared service does not count as there."""
+
+    service: str
+    reason: str
+
+
+class Transition(Awaitable[Any]):
+    """A restart or update that was requested; awaiting it waits and raises what failed."""
+
+    __slots__ = ("_fiber", "_work")
+
+    def __init__(self, fiber: Fiber, work: asyncio.Task[Any] | None = None) -> None:
+        self._fiber = fiber
+        self._work = work
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._join().__await__()
+
+    async def _join(self) -> Any:
+        await join_fiber(self._fiber, self._work)
+        result = None if self._work is None else self._work.result()
+        await self._fiber.wait()
+        return result
+
+
+class Fiber(Awaitable["Fiber"]):
+    """One mounted plugin: its state, its config, and all that it registered.
+
+    Awaiting a fiber waits until no transition is in flight and raises a failed body's error;
+    a fiber that waits for services counts as settled.
+
+    Attributes:
+        uid: 0 for the root; None once disposal was requested.
+        parent: The context it was mounted on; the root's own context for the root.
+        ctx: The context its body gets.
+        runtime: What is known of its plugin; None for the root.
+        entry: The loader's row, if it has one; the kernel does not look at it.
+        raw_config: As given; resolved and validated again on each activation.
+        config: What the body got.
+        error: What the last body raised, until it is tried again.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_activated",
+        "_body",
+        "_dirty",
+        "_drains",
+        "_driver",
+        "_effects",
+        "_failed",
+        "_group",
+        "_inject",
+        "_loaded",
+        "_provided",
+        "_revision",
+        "_serial",
+        "_stale",
+        "_stop",
+        "_store",
+        "_target",
+        "_waits",
+        "config",
+        "ctx",
+        "entry",
+        "error",
+        "kernel",
+        "parent",
+        "parent_fiber",
+        "raw_config",
+        "runtime",
+        "site",
+        "state",
+        "uid",
+    )
+    is_fiber: ClassVar[bool] = True
+
+    def __init__(
+        self, kernel: RootState, parent: Context | None, runtime: Runtime | None, config: Any
+    ) -> None:
+        self.kernel = kernel
+        self.runtime = runtime
+        self.parent_fiber: Fiber | None = None if parent is None else parent.fiber
+        self.parent: Context = parent  # type: ignore[assignment]  # the root sets its own context
+        self.ctx: Context
+        self.entry: Any = None
+        self.site: tuple[Any, int] | None = None
+        self.raw_config = self.config = config
+        self.error: BaseException | None = None
+        self.state = PENDING
+        self.uid: int | None = kernel.uids
+        kernel.uids += 1
+        kernel.serial += 1
+        self._serial = kernel.serial
+        self._effects: dict[int, Any] = {}
+        self._inject: dict[str, Any] | None = runtime.inject if runtime is not None else None
+        self._store: dict[str, Binding] | None = None
+        self._provided: list[Binding] | None = None
+        self._target: Target = None
+        self._loaded: Target = None
+        self._failed: Target = None
+        self._revision = 0
+        self._dirty = False
+        self._stale = False
+        self._activated = False
+        self._driver: asyncio.Task[None] | None = None
+        self._body: Effect | None = None
+        self._stop: AbortController | None = None
+        self._waits: dict[Fiber, int] | None = None
+        self._group: Sequence[Fiber] | None = None
+        self._drains: list[_transition.Drain] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Fiber {self.name} uid={self.uid} {self.state.label}>"
+
+    def __await__(self) -> Generator[Any, None, Fiber]:
+        return self.wait().__await__()
+
+    @property
+    def name(self) -> str:
+        """The plugin's name, else that of the nearest ancestor that has one, else ``root``."""
+        fiber: Fiber | None = self
+        while fiber is not None:
+            if fiber.runtime is not None and fiber.runtime.name is not None:
+                return fiber.runtime.name
+            fiber = fiber.parent_fiber
+        return "root"
+
+    @property
+    def inject(self) -> dict[str, Any]:
+        """Declared services with intercept configs; may be added to until first activation."""
+        own = self._inject
+        if own is None:
+            own = self._inject = {}
+        elif self.runtime is not None and own is self.runtime.inject:
+            own = self._inject = dict(own)
+        return own
+
+    @property
+    def stop(self) -> AbortSignal:
+        """Aborts as soon as this activation is stale, its own or an ancestor's."""
+        return _transition.stop_controller(self).signal
+
+    def effects(self) -> list[EffectInfo]:
+        """List the live, labelled effects, oldest first."""
+        shown: list[EffectInfo] = []
+        for item in self._effects.values():
+            if isinstance(item, Fiber):
+                if item.state is not DISPOSED:
+                    shown.append(EffectInfo("ctx.plugin()"))
+            elif item.label != "anonymous" and not item.done:
+                shown.append(item.info())
+        return shown
+
+    async def wait(self) -> Fiber:
+        """Wait until the fiber is settled.
+
+        Raises:
+            ReentrantAwait: called from inside the transition that it would wait for.
+            BaseException: what the body raised, when the fiber is FAILED.
+        """
+        await join_fiber(self)
+        if self.error is not None and self.state is FAILED:
+            raise self.error
+        return self
+
+    def dispose(self) -> Disposal:
+        """Request disposal; await the result to join it.
+
+        It acts at once (``uid`` is None, registrations are refused) and only once; later calls
+        join. Disposing of the root undoes all that it holds and leaves it active.
+        """
+        if self.runtime is None:
+            if self._driver is None and not self._effects:
+                _transition.mark_stale(self)
+                self._stop, self._stale = None, False
+                return SETTLED
+            self._revision += 1
+            self.refresh()
+        elif self.uid is not None:
+            self._retire()
+        return Disposal(fiber=self)
+
+    def restart(self) -> Transition:
+        """Request that the body is undone and run again; await the result to join it.
+
+        Raises:
+            InactiveEffect: the fiber is disposed of.
+        """
+        self._check_alive()
+        self._revision += 1
+        self._forget_error()
+        self.refresh()
+        return Transition(self)
+
+    def update(self, config: Any, *, no_save: bool = False) -> Transition:
+        """Give the fiber another config; an active one restarts unless a listener takes it live.
+
+        Args:
+            config: The new raw config.
+            no_save: For listeners: do not write it back.
+
+        Returns:
+            Awaits the restart; its value is what ``internal/update`` answered.
+
+        Raises:
+            InactiveEffect: the fiber is disposed of.
+            ValidationError: the config does not fit; the fiber stays as it was.
+        """
+        self._check_alive()
+        if self.state is not ACTIVE:
+            self.raw_config = config
+            if self.state is LOADING:
+                self._revision += 1
+            self._forget_error()
+            self.refresh()
+            return Transition(self)
+        resolved = self.resolve_config(config)
+        self.raw_config = config
+        request = UpdateRequested(self, resolved, no_save)
+
+        def inner() -> Awaitable[Any]:
+            self.config = request.config
+            self._revision += 1
+            self.refresh()
+            return Transition(self)
+
+        listeners = self._update_listeners()
+        if not listeners:
+            inner()
+            return Transition(self)
+        # not an effect of this fiber: its unload, which the inner part awaits, would wait for it
+        work = self.kernel.start_work(_hub.run_waterfall(listeners, request, inner), "update")
+        return Transition(self, work)
+
+    def explain(self) -> list[Missing]:
+        """Say, for each declared service that is not there, why."""
+        found: list[Missing] = []
+        for name, need in (self._inject or {}).items():
+            binding = self.kernel.services.find(name, self.ctx.label_of(name))
+            if isinstance(need, OptionalNeed):
+                continue
+            if binding is None:
+                others = self.kernel.services.scopes_of(name)
+                elsewhere = ", ".join(sorted(other.owner.name for other in others))
+                reason = f"provided only in another scope, by {elsewhere}" if others else "absent"
+                found.append(Missing(name, reason))
+            elif binding.owner.state is not ACTIVE:
+                owner = binding.owner
+                found.append(Missing(name, f"its provider {owner.name!r} is {owner.state.label}"))
+            elif not binding.available(self.ctx):
+                found.append(Missing(name, f"{binding.owner.name!r} says it is not available"))
+        return found
+
+    # what the kernel's other parts use
+
+    def check_active(self) -> None:
+        """Refuse registrations while unloading and after disposal.
+
+        Raises:
+            InactiveEffect: the fiber takes no registrations now.
+            WrongLoop: the root belongs to another loop or thread.
+        """
+        if self.uid is None or self.state is UNLOADING:
+            state = self.state if self.uid is not None else DISPOSED
+            raise InactiveEffect(self.name, state.label)
+        self.kernel.check_loop("the context")
+
+    def undo_for_owner(self) -> Awaitable[None] | None:
+        """Dispose for the owner's unload; ``None`` when nothing is left to wait for."""
+        self.dispose()
+        return join_fiber(self) if self._driver is not None else None
+
+    def activate(self) -> None:
+        """Start to follow the declared services, after the mount was announced."""
+        if self.uid is None or self._activated:
+            return
+        self._activated = True
+        if self._inject:
+            for name, need in self._inject.items():
+                self.kernel.services.watch(self, name)
+                layer = need.config if isinstance(need, OptionalNeed) else need
+                if layer is not None:
+                    self.ctx.add_intercept(name, layer)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Compute what the fiber should run against, and start a transition if that changed."""
+        target = _transition.compute_target(self)
+        if self._failed is not None:
+            if target == self._failed:
+                target = None
+            elif target is None:
+                self._failed = _GONE
+            else:
+                self._forget_error()
+        if target == self._target:
+            if self.state is FAILED and self.error is None:
+                self.kick()
+            return
+        self._target = target
+        if self._dirty and target != self._loaded:
+            _transition.mark_stale(self)
+        self.kick()
+
+    def kick(self) -> None:
+        """Start the driver if there is something to do and none runs."""
+        if self._driver is not None or self.state is DISPOSED:
+            return
+        alive = self.uid is not None
+        if not alive and not self._effects and not self._dirty:
+            self.set_state(DISPOSED)
+            _transition.detach(self)
+            return
+        if alive and self._target is None and not self._dirty:
+            self.set_state(FAILED if self.error is not None else PENDING)
+            return
+        self._driver = self.kernel.start(_transition.drive(self), f"fiber {self.name}")
+        self.set_state(UNLOADING if self._dirty or not alive else LOADING)
+
+    def set_state(self, state: FiberState) -> None:
+        """Enter a state, tell listeners, and let dependants look at what this fiber provides."""
+        old = self.state
+        if old is state:
+            return
+        self.state = state
+        kernel = self.kernel
+        if kernel.hub.listens(INTERNAL_STATUS.name):
+            kernel.hub.emit(INTERNAL_STATUS, StatusChanged(self, old))
+        if self._provided is not None and (old is ACTIVE or state is ACTIVE):
+            for binding in tuple(self._provided):
+                kernel.services.notify(binding.name, binding.label)
+
+    def resolve_config(self, raw: Any) -> Any:
+        """Let listeners transform a raw config, then validate it."""
+        hub = self.kernel.hub
+        if hub.listens(INTERNAL_CONFIG.name):
+            request = ConfigResolving(self, raw)
+            raw = hub.waterfall_sync(INTERNAL_CONFIG, request, lambda: request.config, None)
+        model = self.runtime.config_model if self.runtime is not None else None
+        return raw if model is None else validate_config(model, raw)
+
+    def own_task(
+        self, work: Awaitable[T], label: str, *, cancel: bool, critical: bool = False
+    ) -> asyncio.Task[T]:
+        """Run ``work`` in a task that this fiber's unload cancels (or not) and awaits.
+
+        An error is reported; with ``critical`` it also fails the fiber.
+        """
+        return own_task(self, work, label, cancel, critical)
+
+    def run_supervised(self, call: Callable[[], object], label: str) -> None:
+        """Call a function nobody waits for: errors are reported, coroutines become tasks."""
+        try:
+            result = call()
+            if result is not None and is_awaitable(result):
+                self.own_task(result, label, cancel=False)  # type: ignore[arg-type]
+        except Exception as error:
+            self.kernel.report(error, self, label)
+
+    def fail(self, error: BaseException) -> None:
+        """Put an active fiber into FAILED, because something essential of it died."""
+        _transition.fail_from_outside(self, error)
+
+    def drain(self, bindings: Sequence[Binding]) -> Awaitable[None]:
+        """Wait until dependants let go of these bindings."""
+        return _transition.drain(self, bindings)
+
+    def wake_drain(self) -> None:
+        """Let a waiting ``drain`` look again."""
+        for drain in self._drains or ():
+            drain.look_again()
+
+    def announce(self) -> list[Exception]:
+        """Tell ``internal/plugin`` listeners; returns what they raised, after all ran."""
+        hub = self.kernel.hub
+        if not hub.listens(INTERNAL_PLUGIN.name):
+            return []
+        payload, errors = FiberAnnounced(self), []
+        for listener in hub.select(INTERNAL_PLUGIN, payload, None):
+            try:
+                result = listener.call(payload)
+                if result is not None and is_awaitable(result):
+                    listener.ctx.fiber.own_task(result, "internal/plugin", cancel=False)
+            except Exception as error:
+                errors.append(error)
+        return errors
+
+    def _retire(self) -> None:
+        self.uid = None
+        runtime = self.runtime
+        if runtime is not None:
+            runtime.fibers.pop(self, None)
+            self.kernel.registry.drop_if_unused(runtime)
+        if self._activated and self._inject:
+            for name in self._inject:
+                self.kernel.services.unwatch(self, name)
+        self._target = None
+        _transition.mark_stale(self)
+        for error in self.announce():
+            self.kernel.report(error, self, "internal/plugin at disposal")
+        self.kick()
+
+    def _check_alive(self) -> None:
+        if self.uid is None:
+            raise InactiveEffect(self.name, DISPOSED.label)
+
+    def _forget_error(self) -> None:
+        self._failed = None
+        self.error = None
+
+    def _update_listeners(self) -> list[_hub.Listener]:
+        slot = self.kernel.hub.slots.get(INTERNAL_UPDATE.name)
+        if slot is None:
+            return []
+        every = slot.snapshot()
+        first = [item for item in every if item.everywhere and item.prepend]
+        own = [item for item in every if not item.everywhere and item.ctx.fiber is self]
+        last = [item for item in every if item.everywhere and not item.prepend]
+        return [*first, *own, *last]

@@ -1,0 +1,1 @@
+"""Floor 2: rows, patches, bundles, profiles, expressions, environment, boot."""

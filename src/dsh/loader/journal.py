@@ -1,0 +1,111 @@
+"""What goes wrong in a running tree: one line for the user, the traceback for the log."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dsh.loader.audit import Problem, describe
+
+if TYPE_CHECKING:
+    from dsh.kernel import Context, Fiber
+
+_KEPT = 200
+
+
+class Journal:
+    """Writes failures to a file in the home folder, made when the first one comes.
+
+    While a tree boots nothing is said: the boot's own diagnosis tells it.
+    """
+
+    def __init__(self, home: Path, say: Callable[[str], None], *, debug: bool = False) -> None:
+        now = datetime.now(UTC)
+        self.path = home / "logs" / f"{now:%Y%m%d-%H%M%S}-{os.getpid()}.log"
+        self.say = say
+        self._debug = debug
+        self._quiet = True
+        self._seen: list[BaseException] = []
+
+    @contextmanager
+    def attached(self, root: Context) -> Iterator[None]:
+        """Take the contained errors of a root, and the log of dsh, while entered."""
+        handler = _LogHandler(self)
+        logger = logging.getLogger("dsh")
+        propagate, logger.propagate = logger.propagate, False
+        logger.addHandler(handler)
+        root.set_reporter(self._report)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.propagate = propagate
+
+    def booted(self, left_out: Sequence[Problem] = ()) -> None:
+        """Speak from now on; start with the rows that were left out."""
+        self._quiet = False
+        for problem in left_out:
+            if problem.cause is not None:
+                self.record([problem.cause])
+            self.say(f"{problem}; it is left out (--strict makes this fatal)")
+
+    def record(self, errors: Sequence[BaseException]) -> None:
+        """Write tracebacks; an error that was written before is not repeated."""
+        for error in errors:
+            if any(error is each for each in self._seen):
+                continue
+            self._seen = [*self._seen[-_KEPT:], error]
+            self.note("".join(traceback.format_exception(error)))
+
+    def note(self, text: str) -> None:
+        """Write a text; a home folder that cannot be written costs the user only the log."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # A traceback may show values of a config: the file is its owner's alone.
+            self.path.touch(mode=0o600)
+            with self.path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(f"{datetime.now(UTC).isoformat()} {text.rstrip()}\n")
+        except OSError:
+            pass
+        if self._debug:
+            sys.stderr.write(text.rstrip() + "\n")
+
+    def remark(self, text: str) -> None:
+        """Tell the user one line, unless the tree still boots, which has its own diagnosis."""
+        if not self._quiet:
+            self.say(" ".join(text.split()))
+
+    def _report(self, error: BaseException, owner: Fiber | None, label: str) -> None:
+        name = owner.name if owner is not None else "root"
+        known = any(error is each for each in self._seen)
+        self.record([error])
+        if not known:
+            self.remark(f"plugin {name!r}: {label} failed: {describe(error)}")
+
+
+class _LogHandler(logging.Handler):
+    """Brings warnings of dsh's own modules to the journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(logging.WARNING)
+        self._journal = journal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            text = record.getMessage()
+            error = record.exc_info[1] if record.exc_info else None
+            if error is not None:
+                self._journal.record([error])
+                text = f"{text}: {describe(error)}"
+            else:
+                self._journal.note(text)
+            self._journal.remark(text)
+        except Exception:
+            self.handleError(record)

@@ -1,0 +1,176 @@
+"""Profiles: named lists of bundles in the home folder, made from templates on first use."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from dsh.base.text import nearest
+from dsh.loader.errors import ConfigFileError, ProfileError, ProfileMissing
+
+PATCH_FILE: Final = "cordis.patch.yml"
+"""Name of a user's patch file, in a profile and in the home folder."""
+
+TEMPLATES: Final[dict[str, tuple[str, ...]]] = {
+    "headless": ("base", "headless"),
+    "web": ("base", "web-app"),
+}
+"""Profiles that are made when they are first asked for, and their bundles."""
+
+_MANIFESTS: Final = ("profile.json", "package.json")
+_PATCH_TEXT: Final = """\
+# Patches of this profile, applied after its bundles. Each entry names a row by its id and
+# replaces fields of it, or inserts rows. `dsh --profile <name> --dump-config` shows the result.
+[]
+"""
+
+
+class Profile(NamedTuple):
+    """One profile as it is on disk, or as its template says."""
+
+    name: str
+    folder: Path
+    bundles: tuple[str, ...]
+    notices: tuple[str, ...] = ()
+    """What the user should hear about how it was found."""
+
+
+def check_profile_name(name: str) -> None:
+    """Refuse a name that cannot be a folder of its own.
+
+    Raises:
+        ProfileError: the name is unusable.
+    """
+    if not name.strip() or "/" in name or "\\" in name or "\0" in name:
+        raise ProfileError(f'invalid profile name "{name}"')
+    if name in {".", "..", "node_modules"}:
+        raise ProfileError(f'invalid profile name "{name}"')
+
+
+def open_profile(name: str, home: Path) -> Profile:
+    """Return a profile; one that a template describes is made when it is missing.
+
+    A home that cannot be written is no failure: the template is used as it is, with a notice.
+
+    Raises:
+        ProfileError: the name is unusable.
+        ProfileMissing: there is no such profile, and no template of that name.
+        ConfigFileError: its manifest cannot be used.
+    """
+    check_profile_name(name)
+    folder = home / "profiles" / name
+    template = TEMPLATES.get(name)
+    notices: tuple[str, ...] = ()
+    if template is not None:
+        try:
+            init_profile(folder, name, template)
+        except OSError as error:
+            reason = (error.strerror or "unwritable").lower()
+            notices = (f"profile {name} is used without being saved: {folder}: {reason}",)
+    manifest = _manifest_path(folder)
+    if manifest is not None:
+        return Profile(name, folder, _bundles(manifest), notices)
+    if template is not None:
+        return Profile(name, folder, template, notices)
+    known = list_profiles(home)
+    raise ProfileMissing(name, known=known, near=nearest(name, known))
+
+
+def list_profiles(home: Path) -> list[str]:
+    """Return the names of all profiles, templates included, sorted."""
+    names = set(TEMPLATES)
+    try:
+        folders = list((home / "profiles").iterdir())
+    except OSError:
+        folders = []
+    names.update(each.name for each in folders if _manifest_path(each) is not None)
+    return sorted(names)
+
+
+def init_profile(folder: Path, name: str, bundles: tuple[str, ...]) -> None:
+    """Write the files that a profile lacks; what exists is never touched.
+
+    Files appear whole and are created exclusively, so that two first runs at once agree.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    if _manifest_path(folder) is not None and (folder / PATCH_FILE).exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    if _manifest_path(folder) is None:
+        manifest = {
+            "name": f"dsh-profile-{name}",
+            "private": True,
+            "dependencies": {},
+            "dsh": {"profile": {"bundles": list(bundles)}},
+        }
+        _create(folder / _MANIFESTS[0], json.dumps(manifest, indent=2) + "\n")
+    _create(folder / PATCH_FILE, _PATCH_TEXT)
+
+
+def _create(path: Path, text: str) -> None:
+    """Create a file with its whole content, unless somebody else has."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.link(temporary, path)
+    except FileExistsError:
+        return
+    except OSError:
+        if path.exists():
+            return
+        # No hard links here: exclusive creation still lets one writer win.
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _manifest_path(folder: Path) -> Path | None:
+    for name in _MANIFESTS:
+        path = folder / name
+        if os.path.lexists(path):
+            return path
+    return None
+
+
+def _bundles(path: Path) -> tuple[str, ...]:
+    """Return the bundles that a manifest lists; a manifest without our section lists none."""
+    data = _read_manifest(path)
+    section: Any = data.get("dsh")
+    for key in ("profile", "bundles"):
+        if section is None:
+            return ()
+        if not isinstance(section, dict):
+            raise ConfigFileError("validate", str(path), f"the parent of {key!r} must be an object")
+        section = section.get(key)
+    if section is None:
+        return ()
+    if not isinstance(section, list) or not all(isinstance(each, str) for each in section):
+        raise ConfigFileError("validate", str(path), "dsh.profile.bundles must be a list of names")
+    return tuple(section)
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    what = "profile manifest"
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        problem = "is a directory" if path.is_dir() else (error.strerror or str(error)).lower()
+        raise ConfigFileError("read", str(path), problem, what=what) from error
+    except UnicodeDecodeError as error:
+        raise ConfigFileError("read", str(path), "not UTF-8", what=what) from error
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigFileError(
+            "parse", str(path), error.msg, what=what, line=error.lineno, column=error.colno
+        ) from error
+    except RecursionError as error:
+        raise ConfigFileError("parse", str(path), "nested too deeply", what=what) from error
+    if not isinstance(data, dict):
+        raise ConfigFileError("validate", str(path), "a profile manifest must be a JSON object")
+    return data

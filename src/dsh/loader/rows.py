@@ -1,0 +1,102 @@
+"""Rows: what configuration says about one plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dsh.base.text import did_you_mean
+from dsh.loader.errors import PatchError
+from dsh.loader.expr import Expr
+
+Row = dict[str, Any]
+"""One row; `ROW_FIELDS` are the keys that the loader reads."""
+
+ROW_FIELDS: Final = ("id", "name", "config", "group", "disabled", "inject", "isolate", "intercept")
+"""The fields of a row, by their names in files."""
+
+PATCH_FIELDS: Final = (*ROW_FIELDS, "insert")
+"""The fields of a patch."""
+
+
+def is_group(row: Mapping[str, Any]) -> bool:
+    """Tell whether a row's config is a list of rows."""
+    return bool(row.get("group")) and not isinstance(row.get("group"), Expr)
+
+
+def label_of(row: Mapping[str, Any]) -> str:
+    """Return how messages call a row: its id, else its name."""
+    return str(row.get("id") or row.get("name") or "?")
+
+
+def check_rows(rows: object, where: str) -> list[Row]:
+    """Check the shape of a list of rows, nested ones too.
+
+    Args:
+        rows: What a file or a bundle gave.
+        where: How errors name the list.
+
+    Raises:
+        PatchError: an element is not a row, a field has the wrong type, or an id is there twice.
+    """
+    if not isinstance(rows, list):
+        raise PatchError(f"{where} must be a list of rows, got {_kind(rows)}")
+    seen: set[str] = set()
+    for number, row in enumerate(rows, 1):
+        _check_row(row, f"row {number} of {where}")
+        own = row.get("id")
+        if own in seen:
+            raise PatchError(f'duplicate row id "{own}" in {where}')
+        if own is not None:
+            seen.add(own)
+    return rows
+
+
+def _check_row(row: object, where: str) -> None:
+    if not isinstance(row, dict):
+        raise PatchError(f"{where} must be a mapping, got {_kind(row)}")
+    name = row.get("name")
+    if not isinstance(name, str) or not name:
+        raise PatchError(f'{where} ("{label_of(row)}") needs a name, the plugin that it mounts')
+    check_fields(row, f'row "{label_of(row)}"')
+    if is_group(row) and isinstance(row.get("config"), list):
+        check_rows(row["config"], f'group "{label_of(row)}"')
+
+
+def check_fields(row: Mapping[str, Any], where: str) -> None:
+    """Check the types of the fields that a row or patch has.
+
+    Raises:
+        PatchError: a field holds what the loader cannot read.
+    """
+    for field, value in row.items():
+        allowed = _TYPES.get(field)
+        if value is not None and allowed is not None and not isinstance(value, allowed[0]):
+            raise PatchError(f"{where}: {field} must be {allowed[1]}, got {_kind(value)}")
+
+
+def unknown_fields(row: Mapping[str, Any]) -> list[str]:
+    """Return a remark for each field that the loader does not read."""
+    return [
+        f"unknown field {key!r}{did_you_mean(key, PATCH_FIELDS)}"
+        for key in row
+        if key not in PATCH_FIELDS
+    ]
+
+
+_TYPES: Final[dict[str, tuple[tuple[type, ...], str]]] = {
+    "id": ((str,), "a text"),
+    "name": ((str,), "a text"),
+    "group": ((bool,), "true or false"),
+    "disabled": ((bool, Expr), "true, false or an expression"),
+    "inject": ((list, dict), "a list or a mapping of services"),
+    "isolate": ((dict,), "a mapping of services to labels"),
+    "intercept": ((dict,), "a mapping of services to configs"),
+}
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "nothing"
+    names = {bool: "a boolean", str: "a text", list: "a list", dict: "a mapping"}
+    return names.get(type(value), "an expression" if isinstance(value, Expr) else "a number")

@@ -1,0 +1,1 @@
+"""Floor 3: messages, stream chunks, the adapter seam and the adapters."""

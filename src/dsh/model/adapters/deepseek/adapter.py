@@ -1,0 +1,165 @@
+"""The DeepSeek adapter: one streaming chat-completions call an attempt."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+
+from dsh import __version__
+from dsh.base.clock import SYSTEM_CLOCK, Clock
+from dsh.base.signal import AbortSignal
+from dsh.model.adapters.deepseek.client import HttpPool
+from dsh.model.adapters.deepseek.config import Config, ModelEntry
+from dsh.model.adapters.deepseek.endpoint import (
+    Endpoint,
+    Lookup,
+    resolve_base_url,
+    resolve_endpoint,
+    usable_key,
+)
+from dsh.model.adapters.deepseek.errors import idle_error
+from dsh.model.adapters.deepseek.exchange import Call, Exchange
+from dsh.model.adapters.deepseek.guard import ReadGuard
+from dsh.model.adapters.deepseek.sse import DONE
+from dsh.model.adapters.deepseek.stream import StreamDecoder
+from dsh.model.adapters.deepseek.wire import EFFORTS, encode_request, history_call_ids
+from dsh.model.chunks import StreamChunk, usage_report
+from dsh.model.failures import LlmError
+from dsh.model.llm.service import (
+    GenerateOptions,
+    LlmAdapter,
+    LlmModelInfo,
+    LlmProviderInfo,
+    ReasoningEffort,
+    ReasoningInfo,
+    ResolvedModelInfo,
+    RetryPolicy,
+)
+
+__all__ = ["DeepSeekAdapter"]
+
+_USER_AGENT = f"dsh/{__version__}"
+
+
+class DeepSeekAdapter(LlmAdapter):
+    """Speaks the chat-completions dialect of DeepSeek and of the gateways that copy it.
+
+    Address and key are read anew for each request. On an address that is not the vendor's, no
+    header tells who or which session asks, and no field is sent that nobody set.
+
+    Args:
+        config: Fixed for the life of the adapter.
+        lookup: Reads environment variables in their layers.
+        pool: Makes the HTTP client; whoever made the pool closes it.
+        clock: Dates the delays that the provider asks for.
+    """
+
+    def __init__(
+        self, config: Config, lookup: Lookup, pool: HttpPool, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._config = config
+        self._lookup = lookup
+        self._pool = pool
+        self._clock = clock
+
+    def provider_info(self, provider: str) -> LlmProviderInfo:
+        """See `LlmAdapter.provider_info`."""
+        return LlmProviderInfo(provider, "DeepSeek")
+
+    def retry_policy(self, provider: str) -> RetryPolicy | None:
+        """See `LlmAdapter.retry_policy`."""
+        return self._config.retry_policy.resolve()
+
+    async def list_models(self, provider: str) -> Sequence[LlmModelInfo]:
+        """See `LlmAdapter.list_models`."""
+        return [
+            LlmModelInfo(
+                provider,
+                entry.id,
+                entry.name or entry.id,
+                entry.description,
+                entry.input_modalities,
+            )
+            for entry in self._config.models
+        ]
+
+    async def resolve_model(
+        self, provider: str, model: str, signal: AbortSignal | None = None
+    ) -> ResolvedModelInfo:
+        """See `LlmAdapter.resolve_model`."""
+        config = self._config
+        entry = config.entry(model) or ModelEntry(id=model)
+        vendor = self._endpoint().vendor
+        max_tokens = entry.max_tokens
+        if max_tokens is None and (vendor or "max_tokens" in config.model_fields_set):
+            max_tokens = config.max_tokens
+        return ResolvedModelInfo(
+            provider=provider,
+            id=model,
+            name=entry.name or model,
+            description=entry.description,
+            input_modalities=entry.input_modalities,
+            context_window=entry.context_window or config.default_context_window,
+            default_max_tokens=max_tokens,
+            reasoning=self._reasoning(vendor=vendor),
+        )
+
+    async def stream(self, options: GenerateOptions) -> AsyncIterator[StreamChunk]:
+        """See `LlmAdapter.stream`."""
+        call = self._call(options)
+        decoder = StreamDecoder(history_call_ids(options.messages))
+        idle_s = self._config.stream_idle_timeout_ms / 1000
+        with ReadGuard(options.signal, idle_s) as guard:
+            exchange = Exchange(self._pool, guard, call)
+            complete = False
+            try:
+                await exchange.open()
+                async with aclosing(exchange.events()) as events:
+                    async for data in events:
+                        if data == DONE:
+                            complete = True
+                            break
+                        for chunk in decoder.push(data):
+                            yield chunk
+                for chunk in decoder.finish():
+                    yield chunk
+            except (LlmError, TimeoutError) as error:
+                if decoder.usage is not None:  # a reply that failed was paid for as well
+                    yield usage_report(decoder.usage)
+                if isinstance(error, TimeoutError):
+                    raise idle_error(call.endpoint, idle_s) from None
+                raise
+            finally:
+                await exchange.release(reuse=complete)
+
+    def _call(self, options: GenerateOptions) -> Call:
+        endpoint = self._endpoint()
+        body = encode_request(options, thinking=self._config.thinking, vendor=endpoint.vendor)
+        variable = self._config.api_key_env
+        credential = usable_key(self._lookup(variable), variable)
+        headers = {
+            "authorization": f"Bearer {credential.key}",
+            "content-type": "application/json",
+            "accept": "text/event-stream",
+            "accept-encoding": "identity",
+            "user-agent": _USER_AGENT,
+        }
+        if endpoint.vendor:
+            if options.session_id is not None:
+                headers["x-deepseek-harness-session-id"] = options.session_id
+            if options.purpose == "compaction":
+                headers["x-deepseek-harness-compact"] = "1"
+        return Call(endpoint, credential, options.model, headers, body, self._clock.now_ms())
+
+    def _endpoint(self) -> Endpoint:
+        return resolve_endpoint(*resolve_base_url(self._config.base_url, self._lookup))
+
+    def _reasoning(self, *, vendor: bool) -> ReasoningInfo:
+        offered = ("off",) if self._config.thinking == "disabled" else tuple(EFFORTS)
+        default = self._config.reasoning_effort
+        if default is None and vendor and "high" in offered:
+            default = "high"
+        return ReasoningInfo(
+            tuple(ReasoningEffort(level, level.title(), EFFORTS[level]) for level in offered),
+            default,
+        )

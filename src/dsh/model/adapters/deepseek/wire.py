@@ -1,0 +1,176 @@
+"""From a request to the JSON body of a chat-completions call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dsh.base.json import dumps, thaw
+from dsh.base.text import replace_surrogates
+from dsh.model.failures import LlmError
+from dsh.model.llm.service import GenerateOptions
+from dsh.model.messages import Message
+
+__all__ = ["EFFORTS", "encode_body", "encode_messages", "encode_request", "history_call_ids"]
+
+EFFORTS: Mapping[str, str] = {
+    "off": "answers at once, without thinking",
+    "low": "thinks briefly",
+    "high": "thinks as long as most work needs",
+    "max": "thinks as long as it takes",
+}
+"""The levels of thinking, each with what it does."""
+_NO_OUTPUT = "(no output)"
+
+
+def encode_request(options: GenerateOptions, *, thinking: str | None, vendor: bool) -> bytes:
+    """Return the body of a streaming call, as valid UTF-8.
+
+    Args:
+        options: The request; what is ``None`` is left out.
+        thinking: ``enabled`` or ``disabled`` for calls that name no effort, as configured.
+        vendor: The endpoint is DeepSeek's own. Elsewhere only fields that the caller or the
+            configuration set are sent.
+
+    Raises:
+        LlmError: ``UNSUPPORTED_CONTENT`` (an image) or ``UNSUPPORTED_REASONING_EFFORT``.
+    """
+    body: dict[str, Any] = {
+        "model": options.model,
+        "messages": encode_messages(options.system, options.messages),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    body.update(_thinking(options, thinking, vendor=vendor))
+    if options.tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "function": {
+                    "name": tool["name"],
+                    "description": tool["description"],
+                    "parameters": tool["parameters"],
+                },
+            }
+            for tool in options.tools
+        ]
+    if options.temperature is not None:
+        body["temperature"] = options.temperature
+    if options.max_tokens is not None:
+        body["max_tokens"] = options.max_tokens
+    if options.stop is not None:
+        body["stop"] = list(options.stop)
+    return encode_body(body)
+
+
+def encode_body(body: Mapping[str, Any]) -> bytes:
+    """Encode JSON for sending; lone surrogates, which no reader accepts, become U+FFFD."""
+    data = dumps(body)
+    # The encoder escapes a lone surrogate. Text may contain such an escape as well, which is
+    # fine: then the second encoding is the same as the first.
+    return dumps(_without_surrogates(thaw(body))) if b"\\ud" in data else data
+
+
+def encode_messages(system: str | None, messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return the wire messages of a conversation.
+
+    Raises:
+        LlmError: ``UNSUPPORTED_CONTENT``, a message holds an image.
+    """
+    wire: list[dict[str, Any]] = []
+    if system:
+        wire.append({"role": "system", "content": system})
+    for message in messages:
+        role = message["role"]
+        if role == "assistant":
+            wire.append(_assistant(message))
+        elif role == "user":
+            wire.extend(_user(message))
+        else:
+            wire.append({"role": role, "content": _joined(message["content"])})
+    return wire
+
+
+def history_call_ids(messages: Sequence[Message]) -> frozenset[str]:
+    """Return the ids of all tool calls in a conversation."""
+    return frozenset(
+        block["id"]
+        for message in messages
+        if message["role"] == "assistant"
+        for block in message["content"]
+        if block["type"] == "tool-call"
+    )
+
+
+def _assistant(message: Message) -> dict[str, Any]:
+    texts: list[str] = []
+    thoughts: list[str] = []
+    calls: list[dict[str, Any]] = []
+    for block in message["content"]:
+        if block["type"] == "text":
+            texts.append(block["text"])
+        elif block["type"] == "reasoning":
+            thoughts.append(block["text"])
+        elif block["type"] == "tool-call":
+            function = {"name": block["name"], "arguments": block["arguments"]}
+            calls.append({"id": block["id"], "type": "function", "function": function})
+        elif block["type"] == "image":
+            raise _no_images()
+    # Never null: a turn that only thought would make every later request of its session fail.
+    wire: dict[str, Any] = {"role": "assistant", "content": "".join(texts)}
+    if thoughts:
+        wire["reasoning_content"] = "".join(thoughts)
+    if calls:
+        wire["tool_calls"] = calls
+    return wire
+
+
+def _user(message: Message) -> Iterator[dict[str, Any]]:
+    content = message["content"]
+    results = [block for block in content if block["type"] == "tool-result"]
+    text = _joined(content)
+    if text or not results:
+        yield {"role": "user", "content": text}
+    for result in results:
+        output = _joined(result["content"]) or _NO_OUTPUT
+        yield {"role": "tool", "tool_call_id": result["toolCallId"], "content": output}
+
+
+def _joined(content: Sequence[Any]) -> str:
+    if any(block["type"] == "image" for block in content):
+        raise _no_images()
+    return "".join(block["text"] for block in content if block["type"] == "text")
+
+
+def _no_images() -> LlmError:
+    return LlmError(
+        "the conversation holds an image, and this adapter sends text only",
+        code="UNSUPPORTED_CONTENT",
+    )
+
+
+def _thinking(options: GenerateOptions, configured: str | None, *, vendor: bool) -> dict[str, Any]:
+    effort = options.reasoning_effort
+    if options.purpose == "session-title":
+        return {"thinking": {"type": "disabled"}} if vendor or configured or effort else {}
+    if effort is None:
+        return {"thinking": {"type": configured}} if configured else {}
+    if effort not in EFFORTS or (configured == "disabled" and effort != "off"):
+        offered = "off" if configured == "disabled" else ", ".join(EFFORTS)
+        raise LlmError(
+            f"reasoning effort {effort!r} is not offered here; choose one of: {offered}",
+            code="UNSUPPORTED_REASONING_EFFORT",
+        )
+    if effort == "off":
+        return {"thinking": {"type": "disabled"}}
+    return {"thinking": {"type": "enabled"}, "reasoning_effort": effort}
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return replace_surrogates(value)
+    if isinstance(value, dict):
+        return {replace_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_surrogates(item) for item in value]
+    return value

@@ -1,0 +1,101 @@
+"""Running one model call: the ``llm/stream`` listeners around one attempt of an adapter."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+
+from dsh.model.chunks import StreamChunk, finish_failure
+from dsh.model.failures import LlmError, normalize_llm_failure
+from dsh.model.llm.service import ChunkStream, GenerateOptions
+
+__all__ = ["LazyStream", "attempt"]
+
+
+class LazyStream(ChunkStream):
+    """Opens a stream when its first chunk is asked for, and adds nothing to the later ones.
+
+    Args:
+        begin: Makes the stream; called at most once.
+    """
+
+    __slots__ = ("_begin", "_closed", "_next", "_source")
+
+    def __init__(self, begin: Callable[[], Awaitable[AsyncIterator[StreamChunk]]]) -> None:
+        self._begin = begin
+        self._source: AsyncIterator[StreamChunk] | None = None
+        self._next: Callable[[], Awaitable[StreamChunk]] | None = None
+        self._closed = False
+
+    def __aiter__(self) -> LazyStream:
+        return self
+
+    def __anext__(self) -> Awaitable[StreamChunk]:
+        return self._first() if self._next is None else self._next()
+
+    async def aclose(self) -> None:
+        """See `ChunkStream.aclose`."""
+        self._closed = True
+        self._next = None
+        source, self._source = self._source, None
+        if source is not None:
+            await close_iterator(source)
+
+    async def _first(self) -> StreamChunk:
+        if self._closed:
+            raise StopAsyncIteration
+        self._source = await self._begin()
+        self._next = aiter(self._source).__anext__
+        return await self._next()
+
+
+async def attempt(
+    options: GenerateOptions,
+    start: Callable[[GenerateOptions], Awaitable[AsyncIterator[StreamChunk]]],
+) -> AsyncGenerator[StreamChunk, None]:
+    """Yield the chunks of one attempt; whatever fails becomes the one ``finish`` at the end.
+
+    Args:
+        options: The request; its signal decides whether a failure counts as aborted.
+        start: Picks the adapter and starts it.
+    """
+    source: AsyncIterator[StreamChunk] | None = None
+    try:
+        try:
+            source = await start(options)
+            step = aiter(source).__anext__
+        except Exception as error:
+            yield _last_chunk(error, options)
+            return
+        while True:
+            try:
+                chunk = await step()
+            except StopAsyncIteration:
+                yield _last_chunk(_unfinished(), options)
+                return
+            except Exception as error:
+                yield _last_chunk(error, options)
+                return
+            yield chunk
+            if chunk["type"] == "finish":
+                return
+    finally:
+        if source is not None:
+            await close_iterator(source)
+
+
+async def close_iterator(source: AsyncIterator[StreamChunk]) -> None:
+    """Close ``source`` if it can be closed."""
+    close = getattr(source, "aclose", None)
+    if close is not None:
+        await close()
+
+
+def _last_chunk(error: Exception, options: GenerateOptions) -> StreamChunk:
+    failure = normalize_llm_failure(error)
+    signal = options.signal
+    aborted = failure["code"] == "ABORTED" or (signal is not None and signal.aborted)
+    return finish_failure(failure, aborted=aborted)
+
+
+def _unfinished() -> LlmError:
+    return LlmError("the model adapter ended its stream without a finish", code="STREAM_CLOSED")

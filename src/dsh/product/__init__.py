@@ -1,0 +1,1 @@
+"""What people and programs touch: command lines, apps and the shipped bundles."""

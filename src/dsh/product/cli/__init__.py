@@ -1,0 +1,1 @@
+"""The ``dsh`` command: its words, its modes and its exit codes."""

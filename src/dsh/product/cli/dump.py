@@ -1,0 +1,34 @@
+"""``--dump-config``: print the composed rows of a profile without starting anything."""
+
+from __future__ import annotations
+
+import sys
+
+from dsh.base.errors import DshError
+from dsh.loader.compose import compose_profile
+from dsh.loader.home import resolve_dsh_home
+from dsh.product.cli.args import Invocation
+
+
+def dump_config(invocation: Invocation) -> int:
+    """Print the rows that boot would mount, or those of the bundles alone.
+
+    What was skipped goes to stderr and is no failure.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        composition = compose_profile(
+            invocation.name,
+            resolve_dsh_home(),
+            patches=invocation.patches,
+            user_layers=not invocation.default_only,
+        )
+    except DshError as error:
+        print(f"dsh: {error}", file=sys.stderr)
+        return 1
+    for warning in (*composition.profile.notices, *composition.warnings):
+        print(f"dsh: {warning}", file=sys.stderr)
+    print(composition.dump(), end="")
+    return 0

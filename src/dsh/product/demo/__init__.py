@@ -1,0 +1,1 @@
+"""``dsh demo``: the main job without a key."""

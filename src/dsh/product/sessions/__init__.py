@@ -1,0 +1,1 @@
+"""``dsh sessions``: what is stored, seen without booting anything."""

@@ -1,0 +1,37 @@
+"""Durable copies of sessions: the definition that other plugins depend on."""
+
+from dsh.state.persistence.errors import (
+    IncompleteArtifact,
+    PersistenceError,
+    SessionConflict,
+    SessionFormatUnsupportedError,
+    SessionNotFound,
+    SessionPersistenceCorruptionError,
+    UnreadableLog,
+)
+from dsh.state.persistence.service import (
+    SessionDamage,
+    SessionInspection,
+    SessionLocation,
+    SessionPersistence,
+    SessionPreparation,
+    SessionSnapshot,
+    StoredSession,
+)
+
+__all__ = [
+    "IncompleteArtifact",
+    "PersistenceError",
+    "SessionConflict",
+    "SessionDamage",
+    "SessionFormatUnsupportedError",
+    "SessionInspection",
+    "SessionLocation",
+    "SessionNotFound",
+    "SessionPersistence",
+    "SessionPersistenceCorruptionError",
+    "SessionPreparation",
+    "SessionSnapshot",
+    "StoredSession",
+    "UnreadableLog",
+]

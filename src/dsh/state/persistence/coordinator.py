@@ -1,0 +1,372 @@
+"""Keeps sessions and storage in step: who may write what, when, and in which order."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from dsh.base.errors import error_chain
+from dsh.state.persistence.background import Chains, Tasks, Workers
+from dsh.state.persistence.errors import (
+    PersistenceError,
+    SessionConflict,
+    SessionNotFound,
+)
+from dsh.state.persistence.live import LiveSession, StoredPrefix, first_write
+from dsh.state.persistence.service import SessionDamage, SessionInspection, SessionPreparation
+from dsh.state.session.envelope import snapshot_session_event
+from dsh.state.session.header import checked_header
+from dsh.state.session.repair import interrupted_turn_closers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dsh.state.persistence.artifact.reader import StoredLog
+    from dsh.state.persistence.artifact.store import ArtifactStore
+    from dsh.state.session.events import SessionEvent, SessionHeader
+    from dsh.state.session.session import Session
+
+_log = logging.getLogger("dsh.session_persistence")
+_REPAIR_ATTEMPTS = 4
+
+T = TypeVar("T")
+
+
+class Sessions(Protocol):
+    """What the coordinator needs of the session store."""
+
+    def get(self, id: str) -> Session | None:
+        """Return a live session."""
+        ...
+
+    def restore(self, header: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Session:
+        """Build a session from a stored log."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A stored session that is held for one resumption."""
+
+    session: Session
+    prefix: StoredPrefix
+    stored: StoredLog
+
+
+class PersistenceCoordinator:
+    """All orchestration around one backend. Lives on the loop; the backend runs in threads.
+
+    Args:
+        backend: Where sessions are kept.
+        sessions: The live sessions.
+        window_s: How long a live session collects events before they are written.
+        cache_size: How many stored logs that were read are remembered.
+
+    Raises:
+        ValueError: the cache size is not positive.
+    """
+
+    def __init__(
+        self,
+        backend: ArtifactStore,
+        sessions: Sessions,
+        *,
+        window_s: float = 0.2,
+        cache_size: int = 5,
+    ) -> None:
+        if cache_size < 1:
+            raise ValueError("at least one stored session must be remembered")
+        self.backend = backend
+        self._sessions = sessions
+        self._window_s = window_s
+        self._workers = Workers(f"dsh-{backend.name}")
+        self._tasks = Tasks()
+        self._chains = Chains(self._tasks)
+        self._live: dict[Session, LiveSession] = {}
+        self._leaving: dict[str, list[LiveSession]] = {}
+        self._held: dict[str, _Held] = {}
+        self._detached: dict[str, StoredPrefix] = {}
+        self._ready: OrderedDict[str, StoredLog] = OrderedDict()
+        self._cache_size = cache_size
+        self._closed = False
+
+    # Live sessions.
+
+    def attach(self, session: Session) -> None:
+        """Begin to keep a session that became live.
+
+        Raises:
+            SessionConflict: its id is held for another session object.
+        """
+        held = self._held.get(session.id)
+        if held is not None and held.session is not session:
+            raise SessionConflict(session.id, "is being resumed; release that first")
+        prefix = StoredPrefix(session.header)
+        if held is not None:
+            prefix = held.prefix
+            del self._held[session.id]
+        self._detached.pop(session.id, None)
+        self._ready.pop(session.id, None)
+        live = LiveSession(session, prefix, self._write, self._tasks, self._window_s)
+        self._live[session] = live
+        if live.pending():
+            live.writes.offer()
+
+    def appended(self, session: Session) -> None:
+        """Take note that a session has grown."""
+        if (live := self._live.get(session)) is not None:
+            live.writes.offer()
+
+    async def flush(self, session: Session) -> bool:
+        """Make a session durable; say whether it is kept here.
+
+        Raises:
+            Exception: what the write raised; nothing is lost, and the next flush tries again.
+        """
+        live = self._live.get(session)
+        if live is None:
+            return False
+        await live.writes.flush()
+        return True
+
+    def detach(self, session: Session) -> None:
+        """A session left: write the rest of it in the background."""
+        live = self._live.pop(session, None)
+        if live is None:
+            return
+        self._leaving.setdefault(session.id, []).append(live)
+        self._tasks.start(self._retire(live), f"session-log:{session.id}:retire")
+
+    async def close(self) -> None:
+        """Write everything, wait for everything, end the threads.
+
+        Raises:
+            ExceptionGroup: sessions that could not be written.
+        """
+        self._closed = True
+        failures: list[Exception] = []
+        leaving = [live for group in self._leaving.values() for live in group]
+        for live in [*self._live.values(), *leaving]:
+            try:
+                await live.writes.flush()
+            except Exception as error:
+                failures.append(error)
+            live.writes.stop()
+        await self._tasks.join()
+        self._workers.close()
+        self._live.clear()
+        self._leaving.clear()
+        if failures:
+            raise ExceptionGroup(f"{self.backend.name} dispose failed", failures)
+
+    async def _retire(self, live: LiveSession) -> None:
+        try:
+            await live.writes.flush()
+        except Exception as error:
+            # It stays in the group, so that `close` tries once more.
+            _log.warning("%s; it is tried again at exit", _unwritten(live.session, error))
+            return
+        self._forget(live)
+
+    async def _write(self, live: LiveSession) -> None:
+        await self._chains.run(live.session.id, partial(self._write_in_turn, live))
+
+    async def _write_in_turn(self, live: LiveSession) -> None:
+        prefix, batch = live.prefix, live.rest()
+        if not batch:
+            return
+        if prefix.position is None:
+            position = await self._workers.run(first_write, self.backend, prefix.header, batch)
+        else:
+            position = await self._workers.run(
+                self.backend.append, live.session.id, prefix.position, batch
+            )
+        live.prefix = StoredPrefix(prefix.header, position, prefix.count + len(batch))
+
+    # Stored sessions.
+
+    def locate(self, meta: Mapping[str, Any]) -> Path:
+        """Return where a session is kept, or will be; touches no storage."""
+        for live in self._live.values():
+            if live.session.id == meta["id"] and live.prefix.position is not None:
+                return live.prefix.position.path
+        return self.backend.locate(meta)
+
+    async def create(self, meta: Mapping[str, Any]) -> None:
+        """See `SessionPersistence.create`."""
+        header = checked_header(meta)
+        await self._chains.run(header["id"], partial(self._reserve, header["id"], header))
+
+    async def append(self, id: str, events: Sequence[Mapping[str, Any]]) -> None:
+        """See `SessionPersistence.append`."""
+        batch = [snapshot_session_event(event) for event in events]
+        if batch:
+            await self._chains.run(id, partial(self._append_in_turn, id, batch))
+
+    async def prepare(self, id: str) -> SessionPreparation:
+        """See `SessionPersistence.prepare`."""
+        await self._settled(id)
+        return await self._chains.run(
+            id, partial(self._hold, id), unclaimed=SessionPreparation.release
+        )
+
+    async def load(self, id: str) -> SessionInspection:
+        """See `SessionPersistence.load`."""
+        if (session := self._sessions.get(id)) is not None:
+            await self.flush(session)
+            return _whole(session)
+        with await self.prepare(id) as preparation:
+            held = self._held[id]
+            return SessionInspection(held.session.header, held.stored.events, preparation.damage)
+
+    async def inspect(self, id: str) -> SessionInspection:
+        """See `SessionPersistence.inspect`."""
+        await self._settled(id)
+        if (session := self._sessions.get(id)) is not None:
+            return SessionInspection(session.header, session.events)
+        stored, closers = await self._chains.run(id, partial(self._read, id))
+        if (session := self._sessions.get(id)) is not None:
+            return SessionInspection(session.header, session.events)
+        return SessionInspection(stored.header, [*stored.events, *closers], _damage(stored))
+
+    async def read_from(self, id: str, from_seq: int) -> tuple[SessionHeader, list[SessionEvent]]:
+        """See `SessionPersistence.read_from`."""
+        if type(from_seq) is not int or from_seq < 0:
+            raise TypeError(f"from_seq must be a non-negative integer, not {from_seq!r}")
+        stored, _ = await self._chains.run(id, partial(self._read, id))
+        physical = len(stored.events) - len(stored.tail.recovered if stored.tail else ())
+        return stored.header, stored.events[from_seq:physical]
+
+    async def work(self, call: Callable[[], T]) -> T:
+        """Run a blocking call of the backend that concerns no single session."""
+        return await self._workers.run(call)
+
+    async def _settled(self, id: str) -> None:
+        """Wait for a predecessor of this id that is still being written."""
+        for live in list(self._leaving.get(id, ())):
+            await live.writes.flush()
+            self._forget(live)
+
+    def _forget(self, live: LiveSession) -> None:
+        """A session that left is written: nothing is left to do for it."""
+        live.writes.stop()
+        group = self._leaving.get(live.session.id, [])
+        if live in group:
+            group.remove(live)
+        if not group:
+            self._leaving.pop(live.session.id, None)
+
+    async def _reserve(self, id: str, header: SessionHeader) -> None:
+        self._refuse_taken(id)
+        if (reserved := self._detached.get(id)) is not None and reserved.position is None:
+            raise SessionConflict(id, "is reserved already")
+        if await self._workers.run(self.backend.revision, id) is not None:
+            raise SessionConflict(id, "is stored already")
+        self._detached[id] = StoredPrefix(header)
+
+    async def _append_in_turn(self, id: str, batch: list[SessionEvent]) -> None:
+        self._refuse_taken(id)
+        prefix = self._detached.get(id)
+        if prefix is None:
+            stored, closers = await self._read(id)
+            prefix = (await self._commit(id, stored, closers))[1]
+        for offset, event in enumerate(batch):
+            if event["seq"] != prefix.count + offset:
+                problem = f"expects event {prefix.count + offset}, not {event['seq']}"
+                raise SessionConflict(id, problem)
+        if prefix.position is None:
+            position = await self._workers.run(self.backend.create, prefix.header, batch)
+        else:
+            position = await self._workers.run(self.backend.append, id, prefix.position, batch)
+        self._ready.pop(id, None)
+        self._detached[id] = StoredPrefix(prefix.header, position, prefix.count + len(batch))
+
+    async def _hold(self, id: str) -> SessionPreparation:
+        self._refuse_taken(id)
+        for _ in range(_REPAIR_ATTEMPTS):
+            stored, closers = await self._read(id)
+            damage = _damage(stored)
+            try:
+                stored, prefix = await self._commit(id, stored, closers)
+            except SessionConflict:
+                self._ready.pop(id, None)
+                continue
+            session = await self._workers.run(self._sessions.restore, stored.header, stored.events)
+            self._refuse_taken(id)
+            held = self._held[id] = _Held(session, prefix, stored)
+            self._detached.pop(id, None)
+            if damage is not None:
+                _log.warning("session %r lost its end: %s", id, damage.reason)
+            return SessionPreparation(session, partial(self._release, id, held), damage)
+        raise SessionConflict(id, "is being written by another process")
+
+    def _release(self, id: str, held: _Held) -> None:
+        """Free a held session that did not become live; what was read of it stays ready."""
+        if self._held.get(id) is held:
+            del self._held[id]
+            self._remember(id, held.stored)
+
+    async def _read(self, id: str) -> tuple[StoredLog, list[SessionEvent]]:
+        ready = self._ready.get(id)
+        if ready is not None:
+            if await self._workers.run(self.backend.revision, id) == ready.position.revision:
+                return ready, interrupted_turn_closers(ready.events)
+            self._ready.pop(id, None)
+        stored, closers = await self._workers.run(_read_and_close, self.backend, id)
+        self._remember(id, stored)
+        return stored, closers
+
+    async def _commit(
+        self, id: str, stored: StoredLog, closers: list[SessionEvent]
+    ) -> tuple[StoredLog, StoredPrefix]:
+        """Make a log whole in storage; return it as it is there now."""
+        if stored.tail is not None or closers:
+            self._ready.pop(id, None)
+            position = await self._workers.run(self.backend.repair, stored, closers)
+            stored = stored.repaired(position, closers)
+        return stored, StoredPrefix(stored.header, stored.position, len(stored.events))
+
+    def _remember(self, id: str, stored: StoredLog) -> None:
+        if self._closed:
+            return
+        self._ready[id] = stored
+        self._ready.move_to_end(id)
+        while len(self._ready) > self._cache_size:
+            self._ready.popitem(last=False)
+
+    def _refuse_taken(self, id: str) -> None:
+        if self._closed:
+            raise PersistenceError("session persistence is shutting down")
+        if self._sessions.get(id) is not None:
+            raise SessionConflict(id, "is live")
+        if id in self._held:
+            raise SessionConflict(id, "is being resumed; release that first")
+
+
+def _read_and_close(backend: ArtifactStore, id: str) -> tuple[StoredLog, list[SessionEvent]]:
+    stored = backend.load(id)
+    if stored is None:
+        raise SessionNotFound(id)
+    return stored, interrupted_turn_closers(stored.events)
+
+
+def _damage(stored: StoredLog) -> SessionDamage | None:
+    tail = stored.tail
+    return None if tail is None else SessionDamage(tail.reason, tail.lost_bytes)
+
+
+def _whole(session: Session) -> SessionInspection:
+    events = session.events
+    if not events:
+        raise SessionNotFound(session.id)
+    if interrupted_turn_closers(events):
+        raise SessionConflict(session.id, "has an open turn; wait for its end")
+    return SessionInspection(session.header, events)
+
+
+def _unwritten(session: Session, error: Exception) -> str:
+    return f"session {session.id!r} could not be written: {error_chain(error)}"

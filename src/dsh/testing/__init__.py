@@ -1,0 +1,1 @@
+"""What plugin authors and our own tests use: task census, root fixture, scripted provider."""

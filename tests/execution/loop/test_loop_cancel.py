@@ -1,0 +1,642 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from loop_harness import (
+    Held,
+    Loop,
+    add_tool,
+    assert_paired,
+    calls,
+    events_of,
+    fails,
+    reasons,
+    results,
+    says,
+    types,
+    user,
+)
+
+from dsh.control.approval.service import (
+    ApprovalOutcome,
+    ApprovalPolicy,
+    ApprovalRequest,
+    ApprovalService,
+)
+from dsh.execution.agent.events import (
+    AGENT_ERROR,
+    AGENT_PRE_STEP,
+    AGENT_REQUEST,
+    AGENT_REQUEST_ERROR,
+    AGENT_STATUS,
+    AGENT_TURN_STOPPING,
+    Retry,
+)
+from dsh.execution.agent.service import DISPOSED_CANCEL, USER_CANCEL, Agent
+from dsh.execution.prompt.events import SYSTEM_PROMPT_ASSEMBLE
+from dsh.execution.tools.events import TOOLS_POST_EXECUTE, TOOLS_PRE_EXECUTE, Ask
+from dsh.model.chunks import reasoning_delta, text_delta, tool_call_delta
+from dsh.model.messages import text_of
+from dsh.state.session.events import SESSION_EVENT
+from dsh.state.session.session import Session
+
+ABORTED_BY_USER = {"kind": "aborted", "reason": {"kind": "user"}}
+
+
+def when(loop: Loop, type: str, action: Any) -> None:
+    """Do something at the first event of a type."""
+    done: list[int] = []
+
+    def on_event(event: Any) -> None:
+        if event.event["type"] == type and not done:
+            done.append(1)
+            action()
+
+    loop.root.on(SESSION_EVENT, on_event)
+
+
+async def test_cancelling_an_idle_agent_arms_nothing(loop: Loop) -> None:
+    agent = await loop.agent()
+    loop.model.will("ok")
+
+    agent.cancel(USER_CANCEL)
+    assert len(agent.session.events) == 0
+    agent.followup(user("first"))
+    await agent.when_idle()
+
+    assert reasons(agent) == [{"kind": "completed"}]
+
+
+async def test_cancel_withdraws_what_waits_durably(loop: Loop) -> None:
+    agent = await loop.agent()
+    agent.inject(user("context"))
+
+    agent.cancel(USER_CANCEL)
+
+    assert not agent.inbox.has_pending
+    assert events_of(agent, "agent/inbox/spliced")[-1] == {
+        "target": "next-step",
+        "start": 0,
+        "removedCount": 1,
+        "inserted": [],
+        "outcome": "canceled",
+    }
+
+
+async def test_cancel_at_the_running_status_opens_no_turn_and_a_replacement_runs(
+    loop: Loop,
+) -> None:
+    agent = await loop.agent()
+    loop.model.will("ok")
+    cancelled: list[int] = []
+
+    def on_status(event: Any) -> None:
+        if event.status == "running" and not cancelled:
+            cancelled.append(1)
+            agent.cancel(USER_CANCEL)
+            agent.followup(user("replacement"))
+
+    loop.root.on(AGENT_STATUS, on_status)
+    agent.followup(user("first"))
+    assert types(agent) == []
+    await agent.when_idle()
+
+    assert [text_of(data) for data in events_of(agent, "user/message")] == ["replacement"]
+    assert events_of(agent, "turn/start") == [{"turn": 1}]
+
+
+async def test_cancel_right_after_a_waking_send_gives_one_turn_without_a_step(
+    loop: Loop,
+) -> None:
+    agent = await loop.agent()
+
+    agent.followup(user("first"))
+    agent.cancel(USER_CANCEL)
+    await agent.when_idle()
+
+    assert types(agent) == ["turn/start", "turn/end"]
+    assert reasons(agent) == [ABORTED_BY_USER]
+
+
+async def test_cancel_at_step_start_closes_the_step_without_a_request(loop: Loop) -> None:
+    agent = await loop.agent()
+    when(loop, "step/start", lambda: agent.cancel(USER_CANCEL))
+
+    agent.followup(user("first"))
+    await agent.when_idle()
+
+    assert types(agent) == ["turn/start", "step/start", "user/message", "step/end", "turn/end"]
+    assert loop.model.requests == []
+    assert reasons(agent) == [ABORTED_BY_USER]
+
+
+async def test_cancel_at_the_message_answers_every_call_without_running_one(loop: Loop) -> None:
+    agent = await loop.agent()
+    ran: list[str] = []
+
+    async def act() -> str:
+        ran.append("x")
+        return "done"
+
+    add_tool(loop.root, act, parallel=True)
+    loop.model.will(calls(("c1", "act", "{}"), ("c2", "act", "{}"), ("c3", "nothing", "")))
+    when(loop, "assistant/message", lambda: agent.cancel(USER_CANCEL))
+    agent.followup(user("first"))
+    await agent.when_idle()
+
+    assert ran == []
+    assert [(call, code) for call, _, _, code in results(agent)] == [
+        ("c1", "ABORTED_BEFORE_DISPATCH"),
+        ("c2", "ABORTED_BEFORE_DISPATCH"),
+        ("c3", "ABORTED_BEFORE_DISPATCH"),
+    ]
+    assert results(agent)[0][2] == "Error: tool call aborted before dispatch"
+    assert len(events_of(agent, "tool/call")) == 3
+    assert reasons(agent) == [ABORTED_BY_USER]
+
+
+async def test_a_cancelled_stream_keeps_its_visible_prefix(loop: Loop) -> None:
+    agent = await loop.agent()
+    held = Held()
+    loop.model.will(held)
+    agent.followup(user("first"))
+    await held.reached.wait()
+
+    agent.cancel(USER_CANCEL)
+    await agent.when_idle()
+
+    message = events_of(agent, "assistant/message")[0]
+    assert message["interrupted"] is True
+    assert text_of(message["message"]) == "partial "
+    assert reasons(agent) == [ABORTED_BY_USER]
+    assert text_of(agent.session.derive_messages()[-1]) == "partial "
+
+
+@pytest.mark.parametrize(
+    ("chunks", "kept"),
+    [
+        ([reasoning_delta(0, "thinking")], ["reasoning"]),
+        ([text_delta(0, " \n ")], None),
+        ([], None),
+        ([tool_call_delta(0, "c1", '{"a":', "act")], None),
+        ([text_delta(0, "words"), tool_call_delta(1, "c1", "{}", "act")], ["text"]),
+    ],
+)
+async def test_only_visible_words_of_a_prefix_are_kept(
+    loop: Loop, chunks: list[Any], kept: list[str] | None
+) -> None:
+    agent = await loop.agent()
+    held = Held(chunks)
+    loop.model.will(held)
+    agent.followup(user("first"))
+    await held.reached.wait()
+    agent.cancel(USER_CANCEL)
+    await agent.when_idle()
+
+    messages = events_of(agent, "assistant/message")
+    found = [[block["type"] for block in data["message"]["content"]] for data in messages]
+    assert found == ([] if kept is None else [kept])
+
+
+async def test_a_reply_that_is_complete_when_the_abort_comes_is_kept_whole(loop: Loop) -> None:
+    agent = await loop.agent()
+    loop.model.will("all of it")
+
+    def on_event(event: Any) -> None:
+        data = event.event["data"]
+        if event.event["type"] == "assistant/chunk" and data["chunk"]["type"] == "finish":
+            agent.cancel(USER_CANCEL)
+
+    loop.root.on(SESSION_EVENT, on_event)
+    agent.followup(user("first"))
+    await agent.when_idle()
+
+    message = events_of(agent, "assistant/message")[0]
+    assert "interrupted" not in message
+    assert text_of(message["message"]) == "all of it"
+    assert reasons(agent) == [ABORTED_BY_USER]
+
+
+async def test_cancelling_a_recovery_commits_nothing_and_beats_the_retry(loop: Loop) -> None:
+    agent = await loop.agent()
+    loop.model.will(fails())
+
+    async def recover(event: Any, next: Any) -> Any:
+        agent.cancel(USER_CANCEL)
+        return Retry()
+
+    loop.root.on(AGENT_REQUEST_ERROR, recover)
+    agent.followup(user("first"))
+    await agent.when_idle()
+
+    assert events_of(agent, "assistant/message") == []
+    assert reasons(agent) == [ABORTED_BY_USER]
+
+
+async def test_the_first_cause_wins(loop: Loop) -> None:
+    handle = await loop.create()
+    agent = handle.agent
+    held = Held()
+    loop.model.will(held)
+    agent.followup(user("first"))
+    await held.reached.wait()
+
+    agent.cancel(USER_CANCEL)
+    await handle.dispose()
+
+    assert reasons(agent) == [ABORTED_BY_USER]
+
+
+async def test_disposal_alone_is_the_cause(loop: Loop) -> None:
+    handle = await loop.create()
+    held = Held()
+    loop.model.will(held)
+    handle.agent.followup(user("first"))
+    await held.reached.wait()
+
+    await handle.dispose()
+
+    assert reasons(handle.agent) == [{"kind": "aborted", "reason": {"kind": "disposed"}}]
+
+
+async def test_kept_messages_stay_parked_until_another_wake(loop: Loop) -> None:
+    agent = await loop.agent()
+    held = Held()
+    loop.model.will(held, "two", "three")
+    agent.followup(user("first"))
+    await held.reached.wait()
+    agent.followup(user("parked"))
+
+    agent.cancel(USER_CANCEL, keep_inbox=True)
+    await agent.when_idle()
+    assert [text_of(message) for message in agent.inbox.next_turn] == ["parked"]
+
+    agent.followup(user("woken"))
+    await agent.when_idle()
+    assert [text_of(data) for data in events_of(agent, "user/message")] == [
+        "first",
+        "parked",
+        "woken",
+    ]
+
+
+async def test_a_wake_after_the_abort_runs_right_after_the_turn(loop: Loop) -> None:
+    agent = await loop.agent()
+    held = Held()
+    loop.model.will(held, "two")
+    agent.followup(user("first"))
+    await held.reached.wait()
+
+    agent.cancel(USER_CANCEL)
+    agent.steer(user("replacement"))
+    assert [text_of(message) for message in agent.inbox.next_turn] == ["replacement"]
+    await agent.when_idle()
+
+    assert [data["turn"] for data in events_of(agent, "turn/start")] == [1, 2]
+    assert [reason["kind"] for reason in reasons(agent)] == ["aborted", "completed"]
+
+
+@pytest.mark.parametrize("how", ["remove", "cancel"])
+async def test_a_latched_wake_that_is_withdrawn_opens_no_turn(loop: Loop, how: str) -> None:
+    agent = await loop.agent()
+    held = Held()
+    loop.model.will(held)
+    agent.followup(user("first"))
+    await held.reached.wait()
+    message = user("replacement")
+
+    agent.cancel(USER_CANCEL)
+    agent.followup(message)
+    if how == "remove":
+        agent.inbox.remove(message["id"])  # type: ignore[arg-type]
+    else:
+        agent.cancel(USER_CANCEL)
+    await agent.when_idle()
+
+    assert [data["turn"] for data in events_of(agent, "turn/start")] == [1]
+
+
+async def test_a_wake_after_disposal_began_never_runs(loop: Loop) -> None:
+    handle = await loop.create()
+    agent = handle.agent
+    held = Held()
+    loop.model.will(held)
+    agent.followup(user("first"))
+    await held.reached.wait()
+    ending = asyncio.create_task(handle.dispose())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    agent.followup(user("too late"))
+    loop.root.on(AGENT_STATUS, lambda event: agent.followup(user("even later")))
+    await ending
+
+    assert [data["turn"] for data in events_of(agent, "turn/start")] == [1]
+    assert agent.status == "idle"
+
+
+async def test_waiting_for_a_cancelled_or_failed_run_never_raises(loop: Loop) -> None:
+    agent = await loop.agent()
+    loop.model.will(fails())
+
+    agent.followup(user("first"))
+    waiting = asyncio.create_task(agent.when_idle())
+    agent.cancel(USER_CANCEL)
+    await waiting
+    agent.followup(user("second"))
+    await agent.when_idle()
+    assert [reason["kind"] for reason in reasons(agent)] == ["aborted", "error"]
+
+
+SEAMS = {
+    "assemble": SYSTEM_PROMPT_ASSEMBLE,
+    "pre-step": AGENT_PRE_STEP,
+    "request": AGENT_REQUEST,
+    "tool": TOOLS_PRE_EXECUTE,
+}
+
+
+def signal_of(payload: Any) -> Any:
+    return payload.context.signal if hasattr(payload, "context") else payload.signal
+
+
+@pytest.mark.parametrize("seam", list(SEAMS))
+async def test_a_listener_blocked_at_a_seam_is_released_by_the_turn_signal(
+    loop: Loop, seam: str
+) -> None:
+    agent = await loop.agent()
+    blocked = asyncio.Event()
+
+    async def act() -> str:
+        return "done"
+
+    async def block(payload: Any, next: Any) -> Any:
+        blocked.set()
+        await signal_of(payload).wait()
+        return await next()
+
+    add_tool(loop.root, act)
+    loop.model.will(calls(("c1", "act", "{}")))
+    loop.root.on(SEAMS[seam], block)  # type: ignore[arg-type]
+    agent.followup(user("first"))
+    await blocked.wait()
+    agent.cancel(USER_CANCEL)
+    await agent.when_idle()
+
+    assert reasons(agent) == [ABORTED_BY_USER]
+
+
+async def test_a_listener_blocked_at_turn_stopping_is_released(loop: Loop) -> None:
+    agent = await loop.agent()
+    blocked = asyncio.Event()
+    loop.model.will("ok")
+
+    async def block(event: Any) -> None:
+        blocked.set()
+        await event.signal.wait()
+
+    loop.root.on(AGENT_TURN_STOPPING, block)
+    agent.followup(user("first"))
+    await blocked.wait()
+    agent.cancel(USER_CANCEL)
+    await agent.when_idle()
+    assert reasons(agent) == [ABORTED_BY_USER]
+
+
+async def test_cancel_inside_an_append_aborts_even_though_it_cannot_clear(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = await loop.agent()
+    when(loop, "step/start", lambda: agent.cancel(USER_CANCEL))
+    agent.followup(user("first"))
+    agent.followup(user("second"))
+    await agent.when_idle()
+
+    assert reasons(agent) == [ABORTED_BY_USER]
+    assert [text_of(message) for message in agent.inbox.next_turn] == ["second"]
+
+
+async def test_a_cancel_at_turn_end_cannot_change_the_recorded_reason(loop: Loop) -> None:
+    agent = await loop.agent()
+    loop.model.otherwise = says("ok")
+    when(loop, "turn/end", lambda: agent.cancel(USER_CANCEL, keep_inbox=True))
+    agent.followup(user("first"))
+    agent.followup(user("second"))
+    await agent.when_idle()
+
+    assert reasons(agent) == [{"kind": "completed"}]
+    assert [text_of(message) for message in agent.inbox.next_turn] == ["second"]
+
+
+async def test_errors_of_cancellation_are_not_reported(loop: Loop) -> None:
+    agent = await loop.agent()
+    errors: list[Any] = []
+    loop.root.on(AGENT_ERROR, errors.append)
+    held = Held()
+    loop.model.will(held)
+    agent.followup(user("first"))
+    await held.reached.wait()
+    agent.cancel(USER_CANCEL)
+    await agent.when_idle()
+    assert errors == []
+
+
+async def drivers() -> list[asyncio.Task[Any]]:
+    return [task for task in asyncio.all_tasks() if task.get_name().startswith("agent:")]
+
+
+async def test_cancelling_the_driver_task_from_outside_balances_the_log(loop: Loop) -> None:
+    agent = await loop.agent()
+    held = Held()
+    loop.model.will(held)
+    agent.followup(user("first"))
+    await held.reached.wait()
+
+    (driver,) = await drivers()
+    driver.cancel()
+    await agent.when_idle()
+
+    assert driver.cancelled()
+    assert reasons(agent) == [{"kind": "aborted", "reason": dict(DISPOSED_CANCEL)}]
+    assert events_of(agent, "assistant/message")[0]["interrupted"] is True
+    assert agent.status == "idle"
+
+
+async def test_cancelling_the_driver_task_before_its_first_step_closes_the_turn(
+    loop: Loop,
+) -> None:
+    agent = await loop.agent()
+    loop.model.will("ok")
+    agent.followup(user("first"))
+    (driver,) = await drivers()
+    driver.cancel()
+    await agent.when_idle()
+
+    assert types(agent) == ["turn/start", "turn/end"]
+    assert reasons(agent) == [{"kind": "aborted", "reason": dict(DISPOSED_CANCEL)}]
+    assert agent.status == "idle"
+    agent.followup(user("second"))
+    await agent.when_idle()
+    assert reasons(agent)[1] == {"kind": "completed"}
+
+
+async def test_cancelling_a_maintenance_task_before_its_first_step_frees_the_agent(
+    loop: Loop,
+) -> None:
+    agent = await loop.agent()
+    loop.model.will("ok")
+    job = agent.run_maintenance(lambda signal: signal.wait())
+    job.cancel()
+    await agent.when_idle()
+    agent.followup(user("first"))
+    await agent.when_idle()
+    assert reasons(agent) == [{"kind": "completed"}]
+
+
+async def test_a_message_that_comes_when_the_registry_is_going_stays_parked(loop: Loop) -> None:
+    agents = loop.agents
+    agent = await loop.agent()
+    ending = asyncio.ensure_future(agents.ctx.fiber.dispose())
+    await asyncio.sleep(0)
+    agent.followup(user("first"))
+    await ending
+    assert types(agent) == []
+    assert agent.status == "idle"
+
+
+async def test_cancelling_the_driver_task_during_tools_answers_every_call(loop: Loop) -> None:
+    agent = await loop.agent()
+    started = asyncio.Event()
+
+    async def wait() -> str:
+        started.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    async def quick() -> str:
+        return "done"
+
+    add_tool(loop.root, wait, parallel=True)
+    add_tool(loop.root, quick, parallel=True)
+    loop.model.will(
+        calls(("c1", "quick", "{}"), ("c2", "wait", "{}"), ("c3", "quick", "{}"), ("c4", "x", ""))
+    )
+    agent.followup(user("first"))
+    await started.wait()
+    await asyncio.sleep(0)
+
+    (driver,) = await drivers()
+    driver.cancel()
+    await agent.when_idle()
+
+    assert driver.cancelled()
+    assert [call for call, *_ in results(agent)] == ["c1", "c2", "c3", "c4"]
+    assert results(agent)[1][3] == "ABORTED"
+    assert results(agent)[3][3] == "ABORTED_BEFORE_DISPATCH"
+
+
+@pytest.mark.parametrize("seam", list(SEAMS))
+async def test_cancelling_the_driver_task_at_any_seam_ends_it_cancelled(
+    loop: Loop, seam: str
+) -> None:
+    agent = await loop.agent()
+    blocked = asyncio.Event()
+
+    async def act() -> str:
+        return "done"
+
+    async def block(payload: Any, next: Any) -> Any:
+        blocked.set()
+        await asyncio.Event().wait()
+
+    add_tool(loop.root, act)
+    loop.model.will(calls(("c1", "act", "{}"), ("c2", "act", "{}")))
+    loop.root.on(SEAMS[seam], block)  # type: ignore[arg-type]
+    agent.followup(user("first"))
+    await blocked.wait()
+    (driver,) = await drivers()
+    driver.cancel()
+    await agent.when_idle()
+
+    assert driver.cancelled()
+    assert reasons(agent)[0]["kind"] == "aborted"
+
+
+async def session_after(loop: Loop, agent: Agent) -> None:
+    """Prompt once more: the request must be paired and the session must go on."""
+    loop.model.replies.clear()
+    loop.model.will("still here")
+    agent.followup(user("go on"))
+    await agent.when_idle()
+    assert_paired(loop.model.requests[-1].messages)
+    assert reasons(agent)[-1] == {"kind": "completed"}
+
+
+class SlowApprover(ApprovalService):
+    """Nobody answers until the call is withdrawn."""
+
+    async def request(self, request: ApprovalRequest) -> ApprovalOutcome:
+        self.config.set()
+        assert request.signal is not None
+        await request.signal.wait()
+        return "cancelled"
+
+    def set_policy(self, agent: Agent, policy: ApprovalPolicy) -> None:
+        raise NotImplementedError
+
+    def override_of(self, session: Session) -> ApprovalPolicy | None:
+        return None
+
+
+STAGES = ["prepare", "approve", "dispatch", "finalize"]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+async def test_an_interrupt_at_any_stage_of_a_call_leaves_a_paired_history(
+    loop: Loop, stage: str
+) -> None:
+    agent = await loop.agent()
+    reached = asyncio.Event()
+
+    async def block(payload: Any, next: Any = None) -> Any:
+        reached.set()
+        await asyncio.Event().wait()
+
+    async def cooperative(payload: Any, next: Any) -> Any:
+        reached.set()
+        await payload.signal.wait()
+        return await next()
+
+    async def post(payload: Any, next: Any) -> Any:
+        reached.set()
+        await payload.execution.signal.wait()
+        return await next()
+
+    async def act() -> str:
+        if stage == "dispatch":
+            await block(None)
+        return "done"
+
+    add_tool(loop.root, act, parallel=True)
+    if stage == "prepare":
+        stop = loop.root.on(TOOLS_PRE_EXECUTE, cooperative)
+    elif stage == "approve":
+        await loop.root.plugin(SlowApprover, reached)
+        stop = loop.root.on(TOOLS_PRE_EXECUTE, lambda payload, _: Ask("why"))
+    elif stage == "finalize":
+        stop = loop.root.on(TOOLS_POST_EXECUTE, post)
+    else:
+        stop = None
+    loop.model.will(calls(("c1", "act", "{}"), ("c2", "act", "{}")), "unreached")
+    agent.followup(user("first"))
+    await reached.wait()
+    agent.cancel(USER_CANCEL)
+    await agent.when_idle()
+    if stop is not None:
+        stop.dispose()
+
+    assert [call for call, *_ in results(agent)] == ["c1", "c2"]
+    assert all(is_error for _, is_error, _, _ in results(agent))
+    assert reasons(agent) == [ABORTED_BY_USER]
+    await session_after(loop, agent)
