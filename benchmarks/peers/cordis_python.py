@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
@@ -50,7 +51,7 @@ class Adapter:
         async def inner(*_: object) -> int:
             return 1
 
-        return lambda: ctx.waterfall("bench/waterfall", 1, inner)
+        return lambda: ctx.waterfall("bench/waterfall", 1, fallback=inner)
 
     def sync_waterfall(self, ctx: Any) -> Callable[[], object] | None:
         return None
@@ -58,4 +59,10 @@ class Adapter:
     def effect_and_undo(self, ctx: Any) -> Callable[[], object]:
         def undo() -> None: ...
 
-        return lambda: ctx.effect(lambda: undo, "bench")()
+        def run() -> None:
+            rest = ctx.effect(lambda: undo, "bench")()
+            if inspect.iscoroutine(rest):
+                with contextlib.suppress(StopIteration):
+                    rest.send(None)
+
+        return run

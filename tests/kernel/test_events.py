@@ -179,6 +179,19 @@ async def test_async_emit_listener_that_awaits_its_own_unload_raises(
     assert [type(error) for error in reports.errors] == [ReentrantAwait]
 
 
+async def test_emit_listener_that_returns_a_handle_only_requests(
+    root: Context, reports: Reports
+) -> None:
+    def body(ctx: Context) -> None:
+        ctx.on(TOLD, lambda _: ctx.fiber.dispose())
+        ctx.on(TOLD, lambda _: root.plugin(lambda inner: None))
+
+    fiber = await root.plugin(body)
+    root.emit(TOLD, N)
+    await ticks()
+    assert (fiber.uid, root.registry.size, reports.errors) == (None, 1, [])
+
+
 async def test_prepared_emit_fixes_listeners_and_checks_before_the_commit(
     root: Context, log: list[object]
 ) -> None:

@@ -188,6 +188,20 @@ async def test_a_stale_load_that_never_ran_undoes_what_was_registered_while_pend
     assert (user.state, log) == (S.PENDING, ["undone"])
 
 
+async def test_disposal_during_the_unload_of_a_stale_load_ends_disposed(root: Context) -> None:
+    async def undo() -> None:
+        await ticks(5)
+
+    held = root.provide("foo", 1)
+    user = root.inject(["foo"], lambda ctx: None)
+    user.ctx.defer(undo)
+    held.dispose()
+    await ticks(2)
+    assert user.state is S.UNLOADING
+    await user.dispose()
+    assert user.state is S.DISPOSED
+
+
 async def test_optional_service_never_gates_and_its_change_reloads(
     root: Context, log: list[object]
 ) -> None:
@@ -380,6 +394,36 @@ async def test_a_provider_that_waits_for_itself_through_a_dependant_releases_it(
     await asyncio.wait_for(join(giver.dispose()), 2)
     await ticks()
     assert (giver.state, log) == (S.DISPOSED, ["dependant"])
+    assert "without waiting for its dependant" in caplog.text
+
+
+async def test_a_circle_of_services_through_a_child_is_released(
+    root: Context, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def undo() -> None:
+        await ticks(3)
+
+    @plugin(name="top", inject=["red"])
+    def top(ctx: Context) -> Callable[[], Any]:
+        return undo
+
+    @plugin(name="middle", inject=["blue"])
+    def middle(ctx: Context) -> Callable[[], Any]:
+        ctx.provide("red", 1)
+        return undo
+
+    def bottom(ctx: Context) -> Callable[[], Any]:
+        ctx.provide("blue", 1)
+        return undo
+
+    upper = root.plugin(top)
+    lower = upper.ctx.plugin(bottom)
+    root.plugin(middle)
+    await until(lambda: upper.state is lower.state is S.ACTIVE)
+    lower.restart()
+    await ticks(2)
+    await asyncio.wait_for(join(root.dispose()), 5)
+    assert upper.state is lower.state is S.DISPOSED
     assert "without waiting for its dependant" in caplog.text
 
 
@@ -1114,6 +1158,51 @@ async def test_giving_up_on_stop_is_no_failure(root: Context, reports: Reports) 
     assert (fiber.state, reports.errors) == (S.DISPOSED, [])
 
 
+async def test_a_body_that_allows_it_is_cancelled_when_it_is_stale(
+    root: Context, reports: Reports, log: list[object]
+) -> None:
+    @plugin(cancel_setup=True)
+    async def body(ctx: Context) -> None:
+        ctx.defer(lambda: log.append("undone"))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            log.append("cancelled")
+
+    fiber = root.plugin(body)
+    await ticks()
+    await asyncio.wait_for(join(fiber.dispose()), 2)
+    assert (log, fiber.state, reports.errors) == (["cancelled", "undone"], S.DISPOSED, [])
+
+
+async def test_spawned_task_may_wait_for_its_own_plugin_to_be_active(
+    root: Context, reports: Reports, log: list[object]
+) -> None:
+    async def work(ctx: Context) -> None:
+        await ctx.fiber
+        log.append(ctx.fiber.state)
+
+    async def body(ctx: Context) -> None:
+        ctx.spawn(work(ctx), "worker")
+        await ticks(3)
+
+    await root.plugin(body)
+    await ticks()
+    assert (log, reports.errors) == ([S.ACTIVE], [])
+
+
+async def test_reported_tracebacks_start_in_the_plugin(
+    root: Context, caplog: pytest.LogCaptureFixture
+) -> None:
+    def body(ctx: Context) -> None:
+        raise ValueError("broken")
+
+    await quiet(root.plugin(plugin(name="frail")(body)))
+    assert "plugin 'frail': apply failed" in caplog.text
+    assert "_transition.py" not in caplog.text
+    assert "in plugin 'frail', mounted at" in caplog.text
+
+
 async def test_stop_of_a_child_follows_its_parent(root: Context, log: list[object]) -> None:
     async def child(ctx: Context) -> None:
         await ctx.stop.wait()
@@ -1149,6 +1238,34 @@ def test_a_root_needs_no_loop_until_something_is_asynchronous() -> None:
     assert root.get("foo") == 1
     with pytest.raises(WrongLoop, match="running event loop"):
         root.plugin(lambda ctx: None)
+
+
+def test_a_loop_that_ends_during_transitions_leaves_no_hang_and_no_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log: list[str] = []
+
+    def body(ctx: Context) -> Callable[[], None]:
+        return lambda: log.append("undone")
+
+    async def slow(ctx: Context) -> None:
+        ctx.defer(lambda: log.append("slow undone"))
+        await asyncio.Event().wait()
+
+    async def main() -> Context:
+        root = Context()
+        first = await root.plugin(body)
+        root.plugin(slow)
+        await ticks()
+        first.dispose()
+        root.plugin(slow)
+        return root
+
+    root = asyncio.run(main())
+    assert log[0] == "undone"
+    assert set(log[1:]) == {"slow undone"}
+    assert all("never retrieved" not in record.message for record in caplog.records)
+    assert root.fiber.state is S.ACTIVE
 
 
 def test_another_loop_is_refused() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -19,7 +20,7 @@ from hypothesis.stateful import (
 )
 from kernel_support import Reports
 
-from dsh.kernel import Context, DuplicateService, Effect, Fiber, FiberState, Label
+from dsh.kernel import Context, DuplicateService, Effect, Fiber, FiberState, InactiveEffect, Label
 from dsh.kernel._transition import compute_target
 from dsh.kernel.plugins import OptionalNeed
 
@@ -145,12 +146,12 @@ class FiberMachine(RuleBasedStateMachine):
     ) -> Any:
         fiber = parent.fiber
         assert fiber is not None
-        if fiber.uid is None or fiber.state is S.UNLOADING:
-            return multiple()
         ctx = fiber.ctx if isolate is None else fiber.ctx.isolate(isolate)
-        return self._mount(
-            ctx, needs, optional=None, provides=provides, load_ticks=1, undo_ticks=1, broken=False
-        )
+        how = {"optional": None, "load_ticks": 1, "undo_ticks": 1, "broken": False}
+        try:
+            return self._mount(ctx, needs, provides=provides, **how)
+        except InactiveEffect:
+            return multiple()
 
     def _mount(self, ctx: Context, needs: set[str], **how: Any) -> Actor:
         if how["optional"] in needs:
@@ -210,8 +211,10 @@ class FiberMachine(RuleBasedStateMachine):
     def _if_alive(self, actor: Actor, action: Callable[[Fiber], Any]) -> None:
         fiber = actor.fiber
         assert fiber is not None
-        if fiber.uid is not None:
+        try:
             self.run(lambda: action(fiber))
+        except InactiveEffect:
+            assert fiber.uid is None
 
     @rule(count=st.integers(1, 6))
     def let_run(self, count: int) -> None:
@@ -271,11 +274,8 @@ class FiberMachine(RuleBasedStateMachine):
             assert isinstance(error, (Planned, DuplicateService)), repr(error)
 
     def teardown(self) -> None:
-        async def end() -> None:
-            await asyncio.wait_for(_join(self.root), 20)
-
         try:
-            self.loop.run_until_complete(end())
+            self.run(self.root.dispose)
             self._settle()
             for actor in self.actors:
                 assert actor.fiber is not None
@@ -287,14 +287,11 @@ class FiberMachine(RuleBasedStateMachine):
             self.loop.close()
 
 
-async def _join(root: Context) -> None:
-    await root.dispose()
-
-
-TestFiberMachine = FiberMachine.TestCase
+TestFiberMachine = pytest.mark.timeout(120)(FiberMachine.TestCase)
 TestFiberMachine.settings = settings(
-    max_examples=15,
-    stateful_step_count=30,
+    max_examples=40,
+    stateful_step_count=40,
     deadline=None,
+    report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow],
 )

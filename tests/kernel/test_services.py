@@ -215,7 +215,8 @@ async def test_ancestor_s_service_is_readable_undeclared_and_a_sibling_s_is_not(
     await root.plugin(parent)
     sibling = await root.plugin(plugin(name="sibling")(lambda ctx: None))
     assert seen == [1]
-    with pytest.raises(UndeclaredService, match="\"foo\" without inject.*'sibling'.*'parent'") as c:
+    declared = r"\"foo\" without inject.*'sibling'.*'parent'"
+    with pytest.raises(UndeclaredService, match=declared) as c:
         _ = sibling.ctx.foo
     assert c.value.code == "UNDECLARED"
     with pytest.raises(UndeclaredService, match="no mounted plugin provides it"):

@@ -237,6 +237,22 @@ async def test_a_body_that_fails_with_a_new_config_gets_the_old_one_back(
     assert plugins.log == [("up", 1), ("up", 2), ("up", 1)]
 
 
+async def test_a_disabled_expression_that_fails_leaves_the_row_as_it_was(
+    root: Context, plugins: Shelf
+) -> None:
+    loader = await loader_on(root)
+    row = {"id": "x", "name": plugins.recorder("a")}
+    await loader.mount([row])
+    with pytest.raises(EntryError, match=r'row "x", disabled: !!js .*cannot be read here'):
+        await loader.update("x", {"disabled": Expr("nothing.here")})
+    assert states(loader) == {"x": "active"}
+    assert loader.resolve("x").options == row
+    with pytest.raises(EntryError, match=r'row "y", disabled: '):
+        await loader.mount([row, {"id": "y", "name": "a", "disabled": Expr("nothing.here")}])
+    assert states(loader) == {"x": "active"}
+    assert plugins.did() == ["a up"]
+
+
 async def test_a_tree_update_is_all_or_nothing(root: Context, plugins: Shelf) -> None:
     a, new = plugins.recorder("a"), plugins.recorder("new")
     bad = plugins.failing("bad", RuntimeError("no luck"))

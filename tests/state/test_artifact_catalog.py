@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,6 +28,13 @@ def store_some(root: Path, count: int, cwd: str = "/w") -> list[Path]:
         encoding = list(Encoding)[number % 2]
         paths.append(ArtifactStore(root, encoding).create(session.header, session.events).path)
     return paths
+
+
+@pytest.fixture(scope="module")
+def fifty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("fifty")
+    store_some(root, 50)
+    return root
 
 
 def damaged(root: Path) -> dict[Path, CatalogEntry]:
@@ -80,16 +88,17 @@ def torn(path: Path) -> None:
 )
 @pytest.mark.parametrize("index", [0, 1])
 def test_one_bad_session_among_fifty_hides_no_other(
-    tmp_path: Path, harm: object, index: int
+    tmp_path: Path, fifty: Path, harm: Callable[[Path], None], index: int
 ) -> None:
-    paths = store_some(tmp_path, 50)
-    harm(paths[index])  # type: ignore[operator]
-    entries = list(survey(tmp_path, count=True))
+    root = tmp_path / "sessions"
+    shutil.copytree(fifty, root)
+    harm(next(root.glob(f"*/s{index:02}/session.*")))
+    entries = list(survey(root, count=True))
     good = [entry for entry in entries if entry.damage is None]
     assert len(entries) == 50
     assert len(good) == 49
     assert all(entry.events == 10 for entry in good)
-    (bad,) = damaged(tmp_path).values()
+    (bad,) = damaged(root).values()
     assert bad.damage
 
 

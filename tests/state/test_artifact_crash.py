@@ -347,7 +347,7 @@ def test_after_a_repair_the_session_goes_on(tmp_path: Path, encoding: Encoding) 
 def test_what_was_nested_deeply_is_read_again(tmp_path: Path, encoding: Encoding) -> None:
     session = Session.create("s", types=[NOTE])
     deep: Any = "bottom"
-    for level in range(50_000):
+    for level in range(5_000):
         deep = [deep] if level % 2 else {"a": deep, "b": [], "c": {}}
     session.append(NOTE, NoteData(deep=deep))
     whole_turn(session)

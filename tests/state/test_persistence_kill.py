@@ -22,7 +22,8 @@ HERE = Path(__file__).parent
 
 def kill_while_it_writes(root: Path, compression: str, lines: int, delay_reads: int) -> int:
     """Run the child, kill it, and return how many events it had called durable."""
-    env = {**os.environ, "PYTHONPATH": str(HERE)}
+    path = [str(HERE), os.environ.get("PYTHONPATH", "")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
     command = [sys.executable, str(HERE / "appending_child.py"), str(root), compression]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=env, text=True) as child:
         assert child.stdout is not None

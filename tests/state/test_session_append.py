@@ -148,11 +148,12 @@ def test_later_changes_to_what_was_passed_change_nothing(session: Session) -> No
 
 def test_the_returned_event_is_the_logged_one_and_frozen(session: Session) -> None:
     event: Any = session.append(NOTE, Note(text=["x"]))
-    for change in (
+    changes: list[Callable[[], object]] = [
         lambda: event.update(seq=9),
         lambda: event["data"].update(text="y"),
         lambda: event["data"]["text"].append("y"),
-    ):
+    ]
+    for change in changes:
         with pytest.raises(TypeError, match="read-only"):
             change()
     assert session.events[0] is event

@@ -197,13 +197,16 @@ async def test_disposing_the_creator_disposes_of_its_session(
     assert heard[-1] == ("session/disposed", "s")
 
 
-async def test_unloading_the_store_lets_its_sessions_go(root: Context) -> None:
+async def test_unloading_the_store_lets_its_sessions_go_and_tells(root: Context) -> None:
     fiber = await root.plugin(LocalSessionStore)
     store = root.require(LocalSessionStore)
+    heard = listen(root)
     session = store.prepare("s")
     store.enter(session)
+    store.announce(session)
     await fiber.dispose()
     assert not session.attached
+    assert heard == [("session/created", "s"), ("session/disposed", "s")]
 
 
 async def test_events_reach_the_scope_of_the_owner_and_its_ancestors_only(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dsh.kernel._explain import Missing
 from dsh.kernel._root import Census
+from dsh.kernel._update import Transition
 from dsh.kernel.context import Context
-from dsh.kernel.effect import Disposal, Effect, EffectInfo, EffectLike
+from dsh.kernel.disposal import Disposal, EffectInfo
+from dsh.kernel.effect import Effect, EffectLike
 from dsh.kernel.errors import (
     ContextReadOnly,
     DuplicateService,
@@ -48,7 +51,7 @@ from dsh.kernel.events import (
     Waterfall,
     WaterfallSync,
 )
-from dsh.kernel.fiber import Fiber, Missing, Transition
+from dsh.kernel.fiber import Fiber
 from dsh.kernel.keys import AGENT, ContextKey, Label, ServiceKey
 from dsh.kernel.layers import AnonymousEntries, NamedEntries, ScopedLayers
 from dsh.kernel.plugins import Inject, InjectLike, OptionalNeed, Plugin, Runtime, inject, plugin

@@ -8,7 +8,8 @@ from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from dsh.kernel.effect import Effect, discard, is_awaitable
+from dsh.kernel._shapes import discard, is_awaitable, is_work
+from dsh.kernel.effect import Effect
 from dsh.kernel.errors import ModeError
 from dsh.kernel.events import INTERNAL_DISPATCH, Dispatching, Event
 
@@ -123,7 +124,7 @@ class Hub:
         for listener in listeners:
             try:
                 result = listener.call(payload)
-                if result is not None and is_awaitable(result):
+                if result is not None and is_work(result):
                     self._supervise(event, listener, result)
             except Exception as error:
                 if event.errors == "veto":
@@ -216,30 +217,28 @@ def filtered(listeners: Sequence[Listener], target: object) -> Sequence[Listener
 
 
 def run_waterfall(listeners: Sequence[Listener], payload: Any, inner: Callable[[], Any]) -> Any:
-    """Call the first listener with a ``next`` for the rest; ``next`` goes by index."""
-    calls = [listener.call for listener in listeners]
-    end = len(calls)
-
-    def step(index: int) -> Any:
-        result = inner() if index == end else calls[index](payload, partial(step, index + 1))
-        if type(result) is CoroutineType or hasattr(type(result), "__await__"):
-            return result
-        return _Ready(result)
-
-    return step(0)
+    """Call the first listener with a ``next`` for the rest; each ``next`` may be called again."""
+    run = partial(_as_awaitable, inner)
+    for listener in reversed(listeners):
+        run = partial(_as_awaitable, listener.call, payload, run)
+    return run()
 
 
 def run_waterfall_sync(
     listeners: Sequence[Listener], payload: Any, inner: Callable[[], Any]
 ) -> Any:
     """The synchronous form of ``run_waterfall``."""
-    calls = [listener.call for listener in listeners]
-    end = len(calls)
+    run = inner
+    for listener in reversed(listeners):
+        run = partial(listener.call, payload, run)
+    return run()
 
-    def step(index: int) -> Any:
-        return inner() if index == end else calls[index](payload, partial(step, index + 1))
 
-    return step(0)
+def _as_awaitable(call: Callable[..., Any], *args: Any) -> Any:
+    result = call(*args)
+    if type(result) is CoroutineType or hasattr(type(result), "__await__"):
+        return result
+    return _Ready(result)
 
 
 class _Ready:

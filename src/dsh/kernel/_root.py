@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import os
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dsh.kernel._hub import Hub
@@ -17,6 +19,7 @@ from dsh.kernel.registry import Registry
 if TYPE_CHECKING:
     from dsh.kernel.fiber import Fiber
 
+_HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120  # pathlib would cost the import
 _log = logging.getLogger("dsh.kernel")
 
 Reporter: TypeAlias = "Callable[[BaseException, Fiber | None, str], None]"
@@ -41,6 +44,7 @@ class RootState:
     __slots__ = (
         "_base_context",
         "_loop",
+        "_rechecking",
         "draining",
         "hub",
         "owned",
@@ -56,6 +60,7 @@ class RootState:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._base_context = contextvars.copy_context()
+        self._rechecking = False
         self.serial = 0
         self.uids = 0
         self.hub = Hub(self)
@@ -93,7 +98,12 @@ class RootState:
             raise WrongLoop(what, "belongs to another event loop or thread")
 
     def start(
-        self, coro: Coroutine[Any, Any, None], name: str, *, inherit: bool = False
+        self,
+        coro: Coroutine[Any, Any, None],
+        name: str,
+        *,
+        inherit: bool = False,
+        forgets: bool = False,
     ) -> asyncio.Task[None]:
         """Run kernel work in a task that is kept until it ends.
 
@@ -101,6 +111,7 @@ class RootState:
             coro: Reports its own errors; never raises but for cancellation.
             name: The task's name.
             inherit: Run in a copy of the caller's context variables, not of the root's.
+            forgets: The work itself takes its task out of ``tasks``, which is cheaper.
         """
         try:
             loop = self.bind_loop(name)
@@ -110,7 +121,8 @@ class RootState:
         context = None if inherit else self._base_context.copy()
         task = loop.create_task(coro, name=name, context=context)
         self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        if not forgets:
+            task.add_done_callback(self.tasks.discard)
         return task
 
     def start_work(self, work: Awaitable[Any], name: str) -> asyncio.Task[Any]:
@@ -141,8 +153,17 @@ class RootState:
             holder.name,
         )
 
-    def wake_drains(self) -> None:
-        """Let unloading providers look again at which dependants they can wait for."""
+    def recheck_drains(self) -> None:
+        """Let unloading providers look again, soon and once, at whom they can wait for.
+
+        Called whenever one fiber starts to wait for another: that may have closed a circle.
+        """
+        if self.draining and not self._rechecking:
+            self._rechecking = True
+            asyncio.get_running_loop().call_soon(self._recheck_drains)
+
+    def _recheck_drains(self) -> None:
+        self._rechecking = False
         for fiber in tuple(self.draining):
             fiber.wake_drain()
 
@@ -154,4 +175,13 @@ async def _awaited(work: Awaitable[Any]) -> Any:
 def log_report(error: BaseException, owner: Fiber | None, label: str) -> None:
     """Write a contained error to the standard log, with its owner and label."""
     name = owner.name if owner is not None else "root"
-    _log.error("plugin %r: %s failed", name, label, exc_info=error)
+    shown = (type(error), error, trimmed(error.__traceback__))
+    _log.error("plugin %r: %s failed", name, label, exc_info=shown)
+
+
+def trimmed(traceback: TracebackType | None) -> TracebackType | None:
+    """Drop the kernel's own frames above a plugin's; all stay when there are no others."""
+    frame = traceback
+    while frame is not None and frame.tb_frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.tb_next
+    return frame or traceback

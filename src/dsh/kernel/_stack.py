@@ -44,6 +44,11 @@ def enter_frame(fiber: Fiber, effect: Effect | None = None) -> Frame:
     return frame
 
 
+def leave_frames() -> None:
+    """Stop counting as part of a transition, in a task that outlives what started it."""
+    _current.set(None)
+
+
 def live_frames() -> Iterator[Frame]:
     """Yield the running transitions that the current code is part of, innermost first."""
     frame = _current.get()
@@ -96,11 +101,11 @@ async def join_fiber(fiber: Fiber, work: asyncio.Future[Any] | None = None) -> N
             waits = waiter._waits = {}
         waits[fiber] = waits.get(fiber, 0) + 1
     if waiting:
-        fiber.kernel.wake_drains()
+        fiber.kernel.recheck_drains()
     try:
         if work is not None:
             await wait_task(work)
-        while (driver := fiber._driver) is not None:
+        while (driver := fiber._driver) is not None and not driver.done():
             await wait_task(driver)
     finally:
         for waiter in waiting:

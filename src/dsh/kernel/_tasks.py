@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dsh.kernel._stack import enter_frame, wait_task
-from dsh.kernel.effect import Effect, discard
+from dsh.kernel._shapes import discard
+from dsh.kernel._stack import enter_frame, leave_frames, wait_task
+from dsh.kernel.effect import Effect
 from dsh.kernel.errors import WrongLoop
 from dsh.kernel.states import DISPOSED
 
@@ -69,6 +70,7 @@ class _TaskUndo:
 
 async def _run(work: Awaitable[T], fiber: Fiber | None) -> T:
     if fiber is None:
+        leave_frames()
         return await work
     frame = enter_frame(fiber)
     try:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from dsh.base.signal import AbortController, AbortedError
-from dsh.kernel._stack import enter_frame, is_ancestor, reaches, rests_on, wait_task
-from dsh.kernel.effect import LIVE, SETUP, Effect, being_cancelled
+from dsh.kernel._drain import drain
+from dsh.kernel._shapes import being_cancelled
+from dsh.kernel._stack import enter_frame, rests_on, wait_task
+from dsh.kernel.effect import LIVE, SETUP, Effect
 from dsh.kernel.errors import InactiveEffect
 from dsh.kernel.plugins import OptionalNeed
 from dsh.kernel.states import (
@@ -63,6 +65,8 @@ def mark_stale(fiber: Fiber) -> None:
     """Tell a running activation that it is not wanted any more."""
     if fiber._body is not None:
         fiber._body._stop = True
+    if fiber._setup is not None:
+        fiber._setup.cancel()
     if fiber._stop is not None and not fiber._stop.signal.aborted:
         fiber._stale = True
         fiber._stop.abort(f"plugin {fiber.name!r} is being unloaded")
@@ -91,8 +95,14 @@ async def drive(fiber: Fiber) -> None:
     except asyncio.CancelledError:
         state = await _give_up(fiber)
         raise
+    except Exception as error:
+        # only a defect of the kernel comes here; it must not leave the fiber in between
+        fiber.kernel.report(error, fiber, "transition")
+        fiber.error = error
+        state = DISPOSED if fiber.uid is None else FAILED
     finally:
         frame.alive = False
+        fiber.kernel.tasks.discard(fiber._driver)
         fiber._driver = None
         fiber.set_state(state)
         if state is DISPOSED:
@@ -112,9 +122,9 @@ async def _settle(fiber: Fiber) -> FiberState:
                 return ACTIVE
             await unload(fiber)
             ticked = False
+        elif target is None and fiber.state is LOADING and fiber._effects:
+            await unload(fiber)
         elif target is None:
-            if fiber.state is LOADING and fiber._effects:
-                await unload(fiber)
             return FAILED if fiber.error is not None else PENDING
         else:
             await load(fiber, target, ticked)
@@ -149,13 +159,22 @@ async def load(fiber: Fiber, target: Target, ticked: bool) -> None:
         serial = fiber.kernel.serial
         result = runtime.run(fiber.ctx, fiber.config)
         while type(result) is CoroutineType:
-            result = await result
+            result = await (_cancellable(fiber, result) if runtime.cancel_setup else result)
         if result is not None and not _is_own_registration(fiber, result):
             await _adopt_body(fiber, result, serial)
     except (Exception, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) and being_cancelled():
             raise
         _body_failed(fiber, error, target)
+
+
+async def _cancellable(fiber: Fiber, body: Coroutine[Any, Any, Any]) -> Any:
+    """Run a body that asked to be cancelled when its activation is stale."""
+    fiber._setup = asyncio.ensure_future(body)
+    try:
+        return await fiber._setup
+    finally:
+        fiber._setup = None
 
 
 def _take_snapshot(fiber: Fiber) -> bool:
@@ -296,75 +315,13 @@ async def _dispose_together(fiber: Fiber, group: list[Fiber]) -> None:
     try:
         for child in group:
             child.dispose()
+        fiber.kernel.recheck_drains()
         for child in group:
-            while child._driver is not None:
-                await wait_task(child._driver)
+            while (driver := child._driver) is not None and not driver.done():
+                await wait_task(driver)
             fiber._effects.pop(child._serial, None)
     finally:
         fiber._group = None
-
-
-class Drain:
-    """One wait for dependants: who is left, and what wakes the waiter."""
-
-    __slots__ = ("left", "wake")
-
-    def __init__(self) -> None:
-        self.left: dict[Fiber, None] = {}
-        self.wake: asyncio.Future[None] | None = None
-
-    def look_again(self) -> None:
-        """Wake the waiter."""
-        if self.wake is not None and not self.wake.done():
-            self.wake.set_result(None)
-
-    def released(self, holder: Fiber) -> None:
-        """Note that a dependant let go; the last one wakes the waiter."""
-        self.left.pop(holder, None)
-        if not self.left:
-            self.look_again()
-
-
-async def drain(fiber: Fiber, bindings: Sequence[Binding]) -> None:
-    """Wait until every dependant that loaded against the bindings let go of them.
-
-    Dependants that cannot (the owner itself, its ancestors, and whoever waits for this very
-    disposal) are released.
-    """
-    if not any(binding.holders for binding in bindings):
-        return
-    bindings = tuple(bindings)
-    wait = Drain()
-    released: set[Fiber] = set()
-    if fiber._drains is None:
-        fiber._drains = []
-    fiber._drains.append(wait)
-    fiber.kernel.draining[fiber] = None
-    try:
-        while _find_holders(fiber, bindings, wait, released):
-            wait.wake = asyncio.get_running_loop().create_future()
-            await wait.wake
-    finally:
-        fiber._drains.remove(wait)
-        if not fiber._drains:
-            fiber._drains = None
-            fiber.kernel.draining.pop(fiber, None)
-
-
-def _find_holders(
-    fiber: Fiber, bindings: Sequence[Binding], wait: Drain, released: set[Fiber]
-) -> bool:
-    wait.left.clear()
-    held = {holder for binding in bindings for holder in binding.holders or ()}
-    for holder in held - released:
-        if holder is fiber or is_ancestor(holder, fiber):
-            released.add(holder)
-        elif reaches(holder, fiber):
-            released.add(holder)
-            fiber.kernel.note_release(fiber, holder)
-        else:
-            wait.left[holder] = None
-    return bool(wait.left)
 
 
 def detach(fiber: Fiber) -> None:

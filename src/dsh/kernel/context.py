@@ -14,7 +14,9 @@ from dsh.kernel import _hub
 from dsh.kernel._dispatch import Dispatcher
 from dsh.kernel._reading import Reading
 from dsh.kernel._root import Census, Reporter, RootState
-from dsh.kernel.effect import Disposal, Effect, EffectLike, enter_into
+from dsh.kernel._shapes import enter_into
+from dsh.kernel.disposal import Disposal
+from dsh.kernel.effect import Effect, EffectLike
 from dsh.kernel.errors import ContextReadOnly, InvalidEffect
 from dsh.kernel.fiber import Fiber
 from dsh.kernel.keys import AGENT, ContextKey, Label, service_name

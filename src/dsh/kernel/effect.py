@@ -10,12 +10,23 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
-from types import BuiltinMethodType, CoroutineType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from types import BuiltinMethodType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dsh.kernel._stack import check_effect_join, enter_frame, join_fiber, wait_task
+from dsh.kernel._shapes import (
+    Handle,
+    aclose,
+    being_cancelled,
+    close,
+    enter_into,
+    is_awaitable,
+    is_fiber,
+    resume,
+    resume_async,
+)
+from dsh.kernel._stack import check_effect_join, enter_frame, wait_task
+from dsh.kernel.disposal import SETTLED, Disposal, EffectInfo
 from dsh.kernel.errors import InvalidEffect
-from dsh.kernel.events import INTERNAL_JOIN, DisposalJoined
 
 if TYPE_CHECKING:
     from dsh.kernel.fiber import Fiber
@@ -24,59 +35,7 @@ SETUP, LIVE, UNDOING, DONE = range(4)
 _CALLABLES = (FunctionType, MethodType, partial, BuiltinMethodType)
 
 
-class EffectInfo(NamedTuple):
-    """A live, labelled effect and the labelled effects collected into it."""
-
-    label: str
-    children: tuple[EffectInfo, ...] = ()
-
-    def __str__(self) -> str:
-        inner = f" ({', '.join(map(str, self.children))})" if self.children else ""
-        return self.label + inner
-
-
-class Disposal(Awaitable[None]):
-    """An undo that was requested; awaiting it joins what is left of it, and never is a must."""
-
-    __slots__ = ("_effect", "_fiber", "_task")
-
-    def __init__(
-        self,
-        *,
-        fiber: Fiber | None = None,
-        effect: Effect | None = None,
-        task: asyncio.Task[None] | None = None,
-    ) -> None:
-        self._fiber = fiber
-        self._effect = effect
-        self._task = task
-
-    @property
-    def done(self) -> bool:
-        """Whether nothing is left to wait for."""
-        if self._fiber is not None:
-            return self._fiber._driver is None
-        return self._task is None or self._task.done()
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return self._join().__await__()
-
-    async def _join(self) -> None:
-        if self._fiber is not None:
-            hub = self._fiber.kernel.hub
-            if hub.listens(INTERNAL_JOIN.name):
-                hub.emit(INTERNAL_JOIN, DisposalJoined(self._fiber))
-            await join_fiber(self._fiber)
-        elif self._task is not None:
-            if self._effect is not None:
-                check_effect_join(self._effect)
-            await wait_task(self._task)
-
-
-SETTLED = Disposal()
-
-
-class Effect(Awaitable["Effect"]):
+class Effect(Handle, Awaitable["Effect"]):
     """A registration that can be undone once.
 
     Awaiting it waits for an asynchronous setup and raises what the setup raised.
@@ -205,7 +164,7 @@ class Effect(Awaitable["Effect"]):
             self._undos.append(value)
         elif value is None:
             return None
-        elif isinstance(value, Effect) or _is_fiber(value):
+        elif isinstance(value, Effect) or is_fiber(value):
             self._collect(value)
         elif hasattr(type(value), "__aenter__") and hasattr(type(value), "__aexit__"):
             return self._enter_async(value)
@@ -229,26 +188,26 @@ class Effect(Awaitable["Effect"]):
         try:
             for item in items:
                 if item is None:
-                    self._undos.append(partial(_resume, items, self.label))
+                    self._undos.append(partial(resume, items, self.label))
                     return
                 self._collect(item)
         except BaseException:
-            _close(items)
+            close(items)
             raise
 
     async def _drain_async(self, items: AsyncIterator[Any]) -> None:
         try:
             async for item in items:
                 if item is None:
-                    self._undos.append(partial(_resume_async, items, self.label))
+                    self._undos.append(partial(resume_async, items, self.label))
                     return
                 self._collect(item)
                 if self._stop:
                     break
         except BaseException:
-            await _aclose(items)
+            await aclose(items)
             raise
-        await _aclose(items)
+        await aclose(items)
 
     async def _enter_async(self, manager: AbstractAsyncContextManager[Any]) -> None:
         await manager.__aenter__()
@@ -263,7 +222,7 @@ class Effect(Awaitable["Effect"]):
         if isinstance(item, Effect):
             if item._fiber is self._fiber:
                 self._fiber._effects.pop(item._serial, None)
-        elif _is_fiber(item):
+        elif is_fiber(item):
             if item.parent_fiber is self._fiber:
                 self._fiber._effects.pop(item._serial, None)
         elif not callable(item):
@@ -335,7 +294,7 @@ class Effect(Awaitable["Effect"]):
         if isinstance(item, Effect):
             return item.undo_for_owner()
         try:
-            if _is_fiber(item):
+            if is_fiber(item):
                 return item.undo_for_owner()  # type: ignore[no-any-return]
             result = item()
         except Exception as error:
@@ -362,56 +321,3 @@ EffectLike: TypeAlias = (
     | None
 )
 """What a setup may return: how to undo it, or something that sets up and tells how to undo."""
-
-
-def is_awaitable(value: object) -> bool:
-    """Tell whether ``await value`` works."""
-    return type(value) is CoroutineType or hasattr(type(value), "__await__")
-
-
-def being_cancelled() -> bool:
-    """Tell whether the current task is asked to stop, as at the end of a loop."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def enter_into(undos: list[Any], manager: AbstractContextManager[Any]) -> Any:
-    """Enter a context manager and append its exit to ``undos``; the exit gets no exception."""
-    value = manager.__enter__()
-    undos.append(partial(manager.__exit__, None, None, None))
-    return value
-
-
-def _is_fiber(value: object) -> bool:
-    return getattr(type(value), "is_fiber", False)
-
-
-def _close(items: Iterator[Any]) -> None:
-    close = getattr(items, "close", None)
-    if close is not None:
-        close()
-
-
-async def _aclose(items: AsyncIterator[Any]) -> None:
-    close = getattr(items, "aclose", None)
-    if close is not None:
-        await close()
-
-
-def _resume(items: Iterator[Any], label: str) -> None:
-    for item in items:
-        _close(items)
-        raise InvalidEffect(f"{label}: second bare yield", item)
-
-
-async def _resume_async(items: AsyncIterator[Any], label: str) -> None:
-    async for item in items:
-        await _aclose(items)
-        raise InvalidEffect(f"{label}: second bare yield", item)
-
-
-def discard(value: Any) -> None:
-    """Close a coroutine that will not be awaited."""
-    close = getattr(value, "close", None)
-    if close is not None:
-        close()

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from dsh.base.signal import AbortController, AbortSignal
-from dsh.kernel import _hub, _transition
+from dsh.kernel import _drain, _transition
+from dsh.kernel._explain import Missing, explain
+from dsh.kernel._shapes import Handle, is_work
 from dsh.kernel._stack import join_fiber
 from dsh.kernel._tasks import own_task
-from dsh.kernel.effect import SETTLED, Disposal, Effect, EffectInfo, is_awaitable
+from dsh.kernel._update import Transition, update_active
+from dsh.kernel.disposal import SETTLED, Disposal, EffectInfo
+from dsh.kernel.effect import Effect
 from dsh.kernel.errors import InactiveEffect
 from dsh.kernel.events import (
     INTERNAL_CONFIG,
     INTERNAL_PLUGIN,
     INTERNAL_STATUS,
-    INTERNAL_UPDATE,
     ConfigResolving,
     FiberAnnounced,
     StatusChanged,
-    UpdateRequested,
 )
 from dsh.kernel.plugins import OptionalNeed
 from dsh.kernel.states import (
@@ -45,33 +47,7 @@ _GONE: Target = (-1,)
 T = TypeVar("T")
 
 
-class Missing(NamedTuple):
-    """Why a declared service does not count as there."""
-
-    service: str
-    reason: str
-
-
-class Transition(Awaitable[Any]):
-    """A restart or update that was requested; awaiting it waits and raises what failed."""
-
-    __slots__ = ("_fiber", "_work")
-
-    def __init__(self, fiber: Fiber, work: asyncio.Task[Any] | None = None) -> None:
-        self._fiber = fiber
-        self._work = work
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        return self._join().__await__()
-
-    async def _join(self) -> Any:
-        await join_fiber(self._fiber, self._work)
-        result = None if self._work is None else self._work.result()
-        await self._fiber.wait()
-        return result
-
-
-class Fiber(Awaitable["Fiber"]):
+class Fiber(Handle, Awaitable["Fiber"]):
     """One mounted plugin: its state, its config, and all that it registered.
 
     Awaiting a fiber waits until no transition is in flight and raises a failed body's error;
@@ -103,6 +79,7 @@ class Fiber(Awaitable["Fiber"]):
         "_provided",
         "_revision",
         "_serial",
+        "_setup",
         "_stale",
         "_stop",
         "_store",
@@ -153,10 +130,11 @@ class Fiber(Awaitable["Fiber"]):
         self._activated = False
         self._driver: asyncio.Task[None] | None = None
         self._body: Effect | None = None
+        self._setup: asyncio.Task[Any] | None = None
         self._stop: AbortController | None = None
         self._waits: dict[Fiber, int] | None = None
         self._group: Sequence[Fiber] | None = None
-        self._drains: list[_transition.Drain] | None = None
+        self._drains: list[_drain.Drain] | None = None
 
     def __repr__(self) -> str:
         return f"<Fiber {self.name} uid={self.uid} {self.state.label}>"
@@ -256,49 +234,18 @@ class Fiber(Awaitable["Fiber"]):
             ValidationError: the config does not fit; the fiber stays as it was.
         """
         self._check_alive()
-        if self.state is not ACTIVE:
-            self.raw_config = config
-            if self.state is LOADING:
-                self._revision += 1
-            self._forget_error()
-            self.refresh()
-            return Transition(self)
-        resolved = self.resolve_config(config)
+        if self.state is ACTIVE:
+            return update_active(self, config, no_save)
         self.raw_config = config
-        request = UpdateRequested(self, resolved, no_save)
-
-        def inner() -> Awaitable[Any]:
-            self.config = request.config
+        if self.state is LOADING:
             self._revision += 1
-            self.refresh()
-            return Transition(self)
-
-        listeners = self._update_listeners()
-        if not listeners:
-            inner()
-            return Transition(self)
-        # not an effect of this fiber: its unload, which the inner part awaits, would wait for it
-        work = self.kernel.start_work(_hub.run_waterfall(listeners, request, inner), "update")
-        return Transition(self, work)
+        self._forget_error()
+        self.refresh()
+        return Transition(self)
 
     def explain(self) -> list[Missing]:
         """Say, for each declared service that is not there, why."""
-        found: list[Missing] = []
-        for name, need in (self._inject or {}).items():
-            binding = self.kernel.services.find(name, self.ctx.label_of(name))
-            if isinstance(need, OptionalNeed):
-                continue
-            if binding is None:
-                others = self.kernel.services.scopes_of(name)
-                elsewhere = ", ".join(sorted(other.owner.name for other in others))
-                reason = f"provided only in another scope, by {elsewhere}" if others else "absent"
-                found.append(Missing(name, reason))
-            elif binding.owner.state is not ACTIVE:
-                owner = binding.owner
-                found.append(Missing(name, f"its provider {owner.name!r} is {owner.state.label}"))
-            elif not binding.available(self.ctx):
-                found.append(Missing(name, f"{binding.owner.name!r} says it is not available"))
-        return found
+        return explain(self)
 
     # what the kernel's other parts use
 
@@ -363,7 +310,8 @@ class Fiber(Awaitable["Fiber"]):
         if alive and self._target is None and not self._dirty:
             self.set_state(FAILED if self.error is not None else PENDING)
             return
-        self._driver = self.kernel.start(_transition.drive(self), f"fiber {self.name}")
+        work = _transition.drive(self)
+        self._driver = self.kernel.start(work, f"fiber {self.name}", forgets=True)
         self.set_state(UNLOADING if self._dirty or not alive else LOADING)
 
     def set_state(self, state: FiberState) -> None:
@@ -401,7 +349,7 @@ class Fiber(Awaitable["Fiber"]):
         """Call a function nobody waits for: errors are reported, coroutines become tasks."""
         try:
             result = call()
-            if result is not None and is_awaitable(result):
+            if result is not None and is_work(result):
                 self.own_task(result, label, cancel=False)  # type: ignore[arg-type]
         except Exception as error:
             self.kernel.report(error, self, label)
@@ -412,7 +360,7 @@ class Fiber(Awaitable["Fiber"]):
 
     def drain(self, bindings: Sequence[Binding]) -> Awaitable[None]:
         """Wait until dependants let go of these bindings."""
-        return _transition.drain(self, bindings)
+        return _drain.drain(self, bindings)
 
     def wake_drain(self) -> None:
         """Let a waiting ``drain`` look again."""
@@ -428,7 +376,7 @@ class Fiber(Awaitable["Fiber"]):
         for listener in hub.select(INTERNAL_PLUGIN, payload, None):
             try:
                 result = listener.call(payload)
-                if result is not None and is_awaitable(result):
+                if result is not None and is_work(result):
                     listener.ctx.fiber.own_task(result, "internal/plugin", cancel=False)
             except Exception as error:
                 errors.append(error)
@@ -456,13 +404,3 @@ class Fiber(Awaitable["Fiber"]):
     def _forget_error(self) -> None:
         self._failed = None
         self.error = None
-
-    def _update_listeners(self) -> list[_hub.Listener]:
-        slot = self.kernel.hub.slots.get(INTERNAL_UPDATE.name)
-        if slot is None:
-            return []
-        every = slot.snapshot()
-        first = [item for item in every if item.everywhere and item.prepend]
-        own = [item for item in every if not item.everywhere and item.ctx.fiber is self]
-        last = [item for item in every if item.everywhere and not item.prepend]
-        return [*first, *own, *last]

@@ -77,8 +77,16 @@ def plugin(
     name: str | None = None,
     inject: InjectLike = None,
     config: Any = None,
+    cancel_setup: bool = False,
 ) -> Callable[[F], F]:
-    """Give a function plugin its name, services and config model."""
+    """Give a function plugin its name, services and config model.
+
+    Args:
+        name: What messages call it.
+        inject: Services it needs.
+        config: What its config is validated by.
+        cancel_setup: Cancel the body when it is not wanted any more, instead of waiting for it.
+    """
 
     def mark(function: F) -> F:
         if name is not None:
@@ -87,6 +95,8 @@ def plugin(
             function.inject = inject  # type: ignore[attr-defined]
         if config is not None:
             function.Config = config  # type: ignore[attr-defined]
+        if cancel_setup:
+            function.cancel_setup = True  # type: ignore[attr-defined]
         return function
 
     return mark
@@ -116,6 +126,7 @@ class Runtime:
     __slots__ = (
         "_takes_config",
         "callback",
+        "cancel_setup",
         "config_model",
         "fibers",
         "inject",
@@ -128,6 +139,7 @@ class Runtime:
         self.callback = callback
         source = plugin if plugin is not callback or isinstance(callback, type) else callback
         self.name = _name_of(source, callback)
+        self.cancel_setup = bool(getattr(source, "cancel_setup", False))
         self.config_model = getattr(source, "Config", None)
         self.kind = "class" if isinstance(callback, type) else "function"
         self.methods: tuple[tuple[str, dict[str, Any]], ...] = ()

@@ -14,7 +14,7 @@ from dsh.kernel.keys import ContextKey
 
 if TYPE_CHECKING:
     from dsh.kernel.context import Context
-    from dsh.kernel.effect import Disposal
+    from dsh.kernel.disposal import Disposal
     from dsh.kernel.fiber import Fiber
 
 ScopeKey: TypeAlias = object

@@ -8,7 +8,8 @@ from typing import Any, Generic, ParamSpec
 
 from dsh.base.signal import AbortedError
 from dsh.kernel.context import Context
-from dsh.kernel.effect import Disposal, Effect
+from dsh.kernel.disposal import Disposal
+from dsh.kernel.effect import Effect
 from dsh.kernel.service import Service
 
 P = ParamSpec("P")

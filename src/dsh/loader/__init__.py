@@ -1,1 +1,5 @@
-"""Floor 2: rows, patches, bundles, profiles, expressions, environment, boot."""
+"""From configuration to a running tree: rows, patches, bundles, profiles, expressions, boot.
+
+The parts that compose and dump a profile import nothing of the kernel; a launcher that only
+prints pays for nothing else.
+"""

@@ -136,8 +136,11 @@ def _look(entry: Entry) -> Problem | None:
     if entry.left_out is not None:
         cause = entry.left_out.__cause__ or entry.left_out
         return Problem(entry.id, entry.name, describe(cause), cause, entry=entry)
-    if not entry.should_run:
-        return None
+    try:
+        if not entry.should_run:
+            return None
+    except ExprError as error:
+        return Problem(entry.id, entry.name, describe(error), error, entry=entry)
     if fiber is None or fiber.uid is None:
         return Problem(entry.id, entry.name, "its plugin is gone", None, entry=entry)
     if fiber.state is FiberState.FAILED and fiber.error is not None:

@@ -133,10 +133,11 @@ class Entry:
         self._assign(options)
         try:
             await self._apply(changed)
-        except EntryError as error:
+        except Exception as error:
+            failure = self._failure("apply", error)
             self._assign(before)
-            await self._restore(error, former)
-            raise
+            await self._restore(failure, former)
+            raise failure from failure.__cause__
 
     async def sync(self) -> None:
         """Mount or unmount as the row and its groups say now.
@@ -157,6 +158,11 @@ class Entry:
         fresh = detach(options)
         self.options.clear()
         self.options.update(fresh)
+
+    def _failure(self, stage: str, error: Exception) -> EntryError:
+        if isinstance(error, EntryError):
+            return error
+        return EntryError(stage, self.id, self.name, error)
 
     async def _apply(self, changed: set[str]) -> None:
         if not self.running or not self.should_run:

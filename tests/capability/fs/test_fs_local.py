@@ -13,6 +13,7 @@ from fs_harness import names
 from dsh.base.signal import AbortController
 from dsh.capability.fs import paths
 from dsh.capability.fs.change import edit as change_edit
+from dsh.capability.fs.change import write as change_write
 from dsh.capability.fs.local import LocalFileSystem, unfenced
 from dsh.capability.fs.place import Folder, publish
 from dsh.capability.fs.service import (
@@ -99,6 +100,15 @@ async def test_a_file_as_a_folder_counts_as_missing(fs: FileSystem, tmp_path: Pa
     assert code_of(caught) == "FS_NOT_FOUND"
     with pytest.raises(FsError) as caught:
         await fs.write_text(target, "x")
+    assert code_of(caught) == "FS_NOT_DIRECTORY"
+
+
+async def test_a_way_through_a_link_without_end_is_no_folder(
+    fs: FileSystem, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to("missing")
+    with pytest.raises(FsError, match="leads nowhere") as caught:
+        await fs.write_text(await fs.resolve("link/f"), "x")
     assert code_of(caught) == "FS_NOT_DIRECTORY"
 
 
@@ -288,6 +298,37 @@ def test_a_competitor_that_comes_late_survives(tmp_path: Path, competitor: str) 
         os.close(fd)
     assert names(tmp_path) == ["f"]
     assert (tmp_path / "f").is_symlink() or (tmp_path / "f").read_text() == "theirs"
+
+
+@pytest.mark.parametrize(
+    ("competitor", "expected"), [("file", "FS_NOT_OBSERVED"), ("folder", "FS_NOT_REGULAR_FILE")]
+)
+def test_a_competitor_is_named_for_what_it_is(
+    tmp_path: Path, competitor: str, expected: str
+) -> None:
+    place = unfenced(FsTarget(f"{tmp_path}/f", f"{tmp_path}/f"))
+
+    class Competitor(Stop):
+        def check(self) -> None:
+            (tmp_path / "f").mkdir() if competitor == "folder" else (tmp_path / "f").touch()
+
+    with pytest.raises(FsError) as caught:
+        change_write(place, "mine", CreateIfAbsent(), basis_max=100, stop=Competitor(None))
+    assert code_of(caught) == expected
+    assert names(tmp_path) == ["f"]
+
+
+def test_an_abort_right_before_the_publication_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("old")
+    stop = Stop(None)
+    stop.cancelled = True
+    for name in ("f", "g"):
+        place = unfenced(FsTarget(f"{tmp_path}/{name}", f"{tmp_path}/{name}"))
+        with pytest.raises(FsError) as caught:
+            change_write(place, "new", None, basis_max=100, stop=stop)
+        assert code_of(caught) == "FS_ABORTED"
+    assert names(tmp_path) == ["f"]
+    assert (tmp_path / "f").read_text() == "old"
 
 
 async def test_a_dangling_link_is_preserved(fs: FileSystem, tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_a_folder_swapped_after_the_check_is_not_followed(workspace: Path, tmp_p
     (tmp_path / "out/f").write_text("theirs")
     (workspace / "sub").mkdir()
     (workspace / "sub/f").write_text("theirs")
-    checked = Place(str(workspace), ("sub", "f"), f"{workspace}/sub/f")
+    checked = Place(str(workspace), ("sub", "f"), f"{workspace}/sub/f", fenced=True)
     (workspace / "sub").rename(workspace / "moved")
     (workspace / "sub").symlink_to(tmp_path / "out")
 
@@ -219,7 +219,7 @@ def test_a_folder_swapped_after_the_check_is_not_followed(workspace: Path, tmp_p
 def test_a_file_swapped_after_the_check_is_not_followed(workspace: Path, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("theirs")
     (workspace / "f").symlink_to(tmp_path / "out")
-    checked = Place(str(workspace), ("f",), f"{workspace}/f")
+    checked = Place(str(workspace), ("f",), f"{workspace}/f", fenced=True)
     for expected in (None, CreateIfAbsent()):
         with pytest.raises(FsError):
             change.write(checked, "mine", expected, basis_max=9, stop=Stop(None))

@@ -289,7 +289,7 @@ async def test_a_read_card_is_rebuilt_from_the_log(desk: Desk, workspace: Path) 
         "lines": [{"number": 1, "text": "a: b"}],
         "totalLines": 1,
         "lang": "python",
-        "content": "1: a: b\n\n(end of file; 1 lines in all)",
+        "content": "1: a: b\n\n(end of file; 1 line in all)",
     }
     assert present({"file_path": "f.py"}, full) == expected
     meta = {key: value for key, value in cast("Any", result.meta).items() if key != "lines"}

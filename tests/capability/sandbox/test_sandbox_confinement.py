@@ -162,3 +162,11 @@ async def test_the_memory_of_other_processes_is_out_of_reach(box: Box) -> None:
         " >&2; exit 1; }",
     )
     assert ended.exit_code
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root could do this unconfined")
+async def test_root_gets_no_device_by_which_it_could_pass_the_policy_by(box: Box) -> None:
+    refusal = "{ echo 'permission denied, read-only file system' >&2; exit 1; }"
+    ended, _ = await box.run("workspace-write", f"mknod disk b 8 0 2> /dev/null || {refusal}")
+    assert ended.exit_code == 1
+    assert os.listdir(box.root) == []

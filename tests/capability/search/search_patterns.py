@@ -22,6 +22,17 @@ LINES = [
 
 CORPUS = ("\n".join(LINES) + "\n").encode() + b"bad \xff byte\n\xe9\nend"
 
+PARTS = r"""
+* ** a* *.py *.{py,md} ? ?? [ab] [!a] [a-c]* src tests a b.md .* x?y é \[z] [[]z[]] {a,b}*
+**a a** *b*
+"""
+"""Components of drawn globs."""
+
+PIECES = r"""
+a b X _ 1 . \w \d \s \W \S [ab] [^ab] [a-z] 漢 é \. [^x] [\w.] ^ $ \b [a-z&&[^b]] (?i:A) -
+"""
+"""Atoms of drawn patterns."""
+
 PATTERNS = r"""
 foo
 (?i)foo

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from search_patterns import CORPUS, PATTERNS
+from search_patterns import CORPUS, PARTS, PATTERNS, PIECES
 
+from dsh.capability.search.pygrep import grep
 from dsh.capability.search.pygrep.__main__ import main
 from dsh.capability.search.pygrep.grep import matching_lines
 from dsh.capability.search.pygrep.pattern import BadPattern, compile_pattern
@@ -125,10 +126,7 @@ NAMES = st.sampled_from(
     ]
 )
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
-GLOB_PARTS = st.sampled_from(
-    r"* ** a* *.py *.{py,md} ? ?? [ab] [!a] [a-c]* src tests a b.md .* x?y é \[z] [[]z[]] "
-    r"{a,b}* **a a** *b*".split()
-)
+GLOB_PARTS = st.sampled_from(PARTS.split())
 GLOBS = st.tuples(
     st.sampled_from(["", "/", "**/"]),
     st.lists(GLOB_PARTS, min_size=1, max_size=3).map("/".join),
@@ -197,10 +195,7 @@ def test_patterns_match_the_same_lines(tmp_path: Path, pattern: str) -> None:
     searched(pattern, [], tmp_path / "root", tmp_path)
 
 
-ATOMS = st.sampled_from(
-    r"a b X _ 1 . \w \d \s \W \S [ab] [^ab] [a-z] 漢 é \. [^x] [\w.] ^ $ \b "
-    r"[a-z&&[^b]] (?i:A) -".split()
-)
+ATOMS = st.sampled_from([*PIECES.split(), " "])
 QUANTIFIERS = st.sampled_from(["", "", "", "*", "+", "?", "{2}", "{1,2}", "*?", "??"])
 SIMPLE = st.lists(st.tuples(ATOMS, QUANTIFIERS).map("".join), max_size=4).map("".join)
 REGEXES = st.recursive(
@@ -238,6 +233,18 @@ def test_a_match_at_the_end_of_the_text_is_no_extra_line() -> None:
     assert list(matching_lines("a\n", compile_pattern("x*"))) == [(1, "a\n")]
     assert list(matching_lines("", compile_pattern("x*"))) == []
     assert list(matching_lines("\n\n", compile_pattern("^$"))) == [(1, "\n"), (2, "\n")]
+
+
+@pytest.mark.parametrize("size", [3, 4, 7, 100])
+def test_a_file_in_pieces_is_searched_like_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(grep, "_PIECE", size)
+    plant(tmp_path, "root/f", b"a needle\n\nneedle\r\nn\nneedle")
+    plant(tmp_path, "root/late", b"needle\n" * 30 + b"\0")
+    plant(tmp_path, "root/wide", "needle\nä needle\n".encode("utf-16"))
+    found = searched("needle", [], tmp_path / "root", tmp_path)
+    assert [number for path, number in found if path == "f"] == [1, 3, 5]
 
 
 @pytest.mark.parametrize("pattern", ["(?R)a", "(?-u)a", r"\p{Greek}"])

@@ -269,6 +269,12 @@ async def test_unreadable_folders_are_told_and_left_out(desk: Desk, workspace: P
         (workspace / "closed").chmod(0o755)
 
 
+@pytest.mark.parametrize("name", ["glob", "grep"])
+async def test_a_workspace_that_is_gone_fails(desk: Desk, workspace: Path, name: str) -> None:
+    os.rmdir(workspace)
+    assert code(await desk.call(name, pattern="x")) == "SEARCH_FAILED"
+
+
 async def test_a_deadline_ends_a_search(root: Context, workspace: Path) -> None:
     desk = await mount(root, workspace, engine="python", timeoutMs=300, graceMs=100)
     plant(workspace, "f", content="a" * 64 + "!\n")

@@ -64,8 +64,8 @@ async def bash(root: Context, mount: Mount, shell: ShellExecutor, agent: Any) ->
 async def test_a_command_is_run_and_its_markers_are_shown(bash: Bash) -> None:
     assert await bash("echo out; echo err >&2; exit 4") == "out\n[stderr]\nerr\n[exit code: 4]"
     assert await bash("true") == "(no output)"
-    shown = await bash("trap 'exit 0' TERM; sleep 1000 & wait", timeoutMs=100)
-    assert shown == "(no output)\n[timed out after 100ms]"
+    shown = await bash("sleep 1000 & trap 'exit 0' TERM; wait", timeoutMs=500)
+    assert shown == "(no output)\n[timed out after 500ms]"
 
 
 async def test_failure_of_the_command_is_no_failure_of_the_tool(bash: Bash) -> None:

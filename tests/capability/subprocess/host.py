@@ -1,4 +1,4 @@
-"""A host that starts the command given as arguments and then only waits to be killed."""
+"""A host that starts the command given after a grace period, and then waits to be killed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from dsh.kernel import Context
 async def main() -> None:
     root = Context()
     await root.plugin(LocalSubprocess)
-    spec = SpawnSpec(argv=sys.argv[1:], cwd="/", grace_s=0.2, stdout="inherit", stderr="inherit")
+    grace_s, *argv = sys.argv[1:]
+    spec = SpawnSpec(argv=argv, cwd="/", grace_s=float(grace_s), stdout="inherit", stderr="inherit")
     await root.require(SubprocessRuntime).spawn(spec).wait()
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from dsh.capability.subprocess.service import (
 )
 from dsh.kernel import Context
 
+CLEANER = (sys.executable, str(Path(__file__).parent / "cleaner.py"))
 ALL = Collect(max_bytes=1 << 20)
 
 
@@ -267,9 +269,7 @@ async def test_an_abort_ends_a_running_program(runtime: SubprocessRuntime) -> No
 
 
 async def test_a_program_may_clean_up_when_asked_to_end(runtime: SubprocessRuntime) -> None:
-    process = runtime.spawn(
-        bash("trap 'echo cleaned; exit 5' TERM; echo ready; sleep 1000 & wait", stdout="pipe")
-    )
+    process = runtime.spawn(SpawnSpec(argv=CLEANER, cwd="/", grace_s=20.0))
     await process.started()
     assert process.stdout is not None
     await process.stdout.readline()
@@ -399,9 +399,7 @@ async def test_output_beyond_memory_goes_to_a_private_file(
 
 
 async def test_the_handler_of_a_stopped_program_runs(runtime: SubprocessRuntime) -> None:
-    process = runtime.spawn(
-        bash("trap 'exit 7' TERM; echo ready; sleep 1000 & wait", stdout="pipe")
-    )
+    process = runtime.spawn(SpawnSpec(argv=CLEANER, cwd="/", grace_s=20.0))
     pid = await process.started()
     assert process.stdout is not None
     await process.stdout.readline()
@@ -409,4 +407,4 @@ async def test_the_handler_of_a_stopped_program_runs(runtime: SubprocessRuntime)
 
     process.terminate()
 
-    assert await process.wait() == ProcessExit(7, None)
+    assert await process.wait() == ProcessExit(5, None)

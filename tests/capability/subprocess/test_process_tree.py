@@ -5,20 +5,26 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from dsh.base.signal import AbortController, deadline
+from dsh.capability.subprocess.forkserver import ForkServer
 from dsh.capability.subprocess.service import (
     Collect,
     ProcessExit,
+    SpawnFailed,
     SpawnSpec,
     SubprocessError,
     SubprocessRuntime,
 )
+from dsh.capability.subprocess.supervisor import tree
+from dsh.kernel import Context
 
 HERE = Path(__file__).parent
 TREE = ("bash", str(HERE / "tree.sh"), "command")
@@ -77,23 +83,23 @@ async def test_timeout_ends_a_tree_that_ignores_sigterm(runtime: SubprocessRunti
     assert left(pids) == []
 
 
-async def test_a_killed_host_takes_the_tree_with_it(gone: Gone) -> None:
+@pytest.mark.parametrize("cause", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+async def test_a_host_that_dies_takes_the_tree_with_it(gone: Gone, cause: signal.Signals) -> None:
     host = await asyncio.create_subprocess_exec(
-        sys.executable, str(HERE / "host.py"), *TREE, stdout=asyncio.subprocess.PIPE
+        sys.executable, str(HERE / "host.py"), "0.2", *TREE, stdout=PIPE, stderr=DEVNULL
     )
     pids = await roles(host.stdout)
 
-    host.kill()
+    host.send_signal(cause)
     await host.communicate()
 
     await asyncio.gather(*map(gone, pids.values()))
 
 
 async def test_a_killed_host_takes_a_tree_with_it_that_hears_sigterm(gone: Gone) -> None:
-    command = "trap 'echo cleaned' EXIT; trap 'exit' TERM; echo $$; sleep 1000 & wait"
-    host = await asyncio.create_subprocess_exec(
-        sys.executable, str(HERE / "host.py"), "bash", "-c", command, stdout=asyncio.subprocess.PIPE
-    )
+    cleaner = [sys.executable, str(HERE / "cleaner.py")]
+    argv = [sys.executable, str(HERE / "host.py"), "20", *cleaner]
+    host = await asyncio.create_subprocess_exec(*argv, stdout=PIPE)
     assert host.stdout is not None
     pid = int(await host.stdout.readline())
 
@@ -212,6 +218,66 @@ async def test_a_killed_fork_server_is_replaced_and_its_commands_go_on(
     process.stdin.write(b"alive\n")
     process.stdin.close()
     assert await process.wait() == ProcessExit(0, None)
+
+
+async def test_a_fork_server_killed_before_it_forked_fails_the_spawn(
+    runtime: SubprocessRuntime, gone: Gone
+) -> None:
+    first = runtime.spawn(SpawnSpec(argv=("cat",), cwd="/", stdin="pipe"))
+    await first.started()
+    server = parent_of(parent_of(first.pid))
+    os.kill(server, signal.SIGSTOP)
+    second = runtime.spawn(SpawnSpec(argv=("true",), cwd="/"))
+    waiting = asyncio.create_task(second.wait())
+    await asyncio.sleep(0)
+
+    os.kill(server, signal.SIGKILL)
+    await gone(server)
+
+    with pytest.raises(SpawnFailed, match="supervisor"):
+        await waiting
+    third = runtime.spawn(SpawnSpec(argv=("true",), cwd="/"))
+    assert await third.wait() == ProcessExit(0, None)
+
+
+async def test_a_link_that_broke_before_the_request_is_replaced(
+    root: Context, runtime: SubprocessRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_link, links = ForkServer.open_link, []
+
+    async def first_broken(self: ForkServer) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        links.append(ours if not links else await open_link(self))
+        theirs.close()
+        if len(links) > 1:
+            ours.close()
+        return links[-1]
+
+    monkeypatch.setattr(ForkServer, "open_link", first_broken)
+    assert await runtime.spawn(SpawnSpec(argv=("true",), cwd="/")).wait() == ProcessExit(0, None)
+    assert len(links) == 2
+
+
+@pytest.mark.parametrize("by_number", [False, True])
+async def test_a_reused_pid_is_never_signalled(
+    runtime: SubprocessRuntime, monkeypatch: pytest.MonkeyPatch, by_number: bool
+) -> None:
+    process = runtime.spawn(SpawnSpec(argv=("cat",), cwd="/", stdin="pipe"))
+    pid = await process.started()
+    (seen,) = [each for each in tree.descendants(parent_of(pid)) if each.pid == pid]
+    if by_number:
+        monkeypatch.delattr(os, "pidfd_open")
+
+    tree.send(seen._replace(start_time=b"1"), signal.SIGKILL)
+    assert process.stdin is not None
+    process.stdin.close()
+    assert await process.wait() == ProcessExit(0, None)
+
+    second = runtime.spawn(SpawnSpec(argv=("cat",), cwd="/", stdin="pipe"))
+    pid = await second.started()
+    (seen,) = [each for each in tree.descendants(parent_of(pid)) if each.pid == pid]
+    tree.send(seen, signal.SIGKILL)
+    assert await second.wait() == ProcessExit(None, "SIGKILL")
 
 
 async def test_a_fork_storm_is_ended(runtime: SubprocessRuntime) -> None:

@@ -173,7 +173,21 @@ async def test_a_wrapper_below_that_raises_for_the_deadline_timed_out(bench: Ben
     assert code(await bench.call()) == "TOOL_TIMEOUT"
 
 
-async def test_the_signal_is_put_back_and_kept_without_a_deadline(bench: Bench) -> None:
+async def test_the_signal_is_put_back_after_a_deadline(bench: Bench) -> None:
+    signals: list[object] = []
+
+    async def above(request: ToolDispatch, next: Any) -> Any:
+        result = await next()
+        signals.append(request.signal)
+        return result
+
+    bench.ctx.on(TOOLS_EXECUTE, above, prepend=True)
+    bench.add(Started(), 0.02)
+    assert code(await bench.call()) == "TOOL_TIMEOUT"
+    assert signals == [bench.controller.signal]
+
+
+async def test_the_signal_is_kept_without_a_deadline(bench: Bench) -> None:
     signals: list[object] = []
 
     async def body(args: Any, run: ToolRunContext) -> None:

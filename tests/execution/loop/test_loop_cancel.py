@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -38,6 +39,7 @@ from dsh.execution.agent.service import DISPOSED_CANCEL, USER_CANCEL, Agent
 from dsh.execution.prompt.events import SYSTEM_PROMPT_ASSEMBLE
 from dsh.execution.tools.events import TOOLS_POST_EXECUTE, TOOLS_PRE_EXECUTE, Ask
 from dsh.model.chunks import reasoning_delta, text_delta, tool_call_delta
+from dsh.model.llm.events import LLM_STREAM
 from dsh.model.messages import text_of
 from dsh.state.session.events import SESSION_EVENT
 from dsh.state.session.session import Session
@@ -219,6 +221,33 @@ async def test_a_reply_that_is_complete_when_the_abort_comes_is_kept_whole(loop:
     assert reasons(agent) == [ABORTED_BY_USER]
 
 
+async def test_a_complete_reply_survives_a_wrapper_that_heeds_the_abort_after_it(
+    loop: Loop,
+) -> None:
+    agent = await loop.agent()
+    loop.model.will("all of it")
+
+    async def wrap(payload: Any, following: Any) -> Any:
+        inner = await following()
+
+        async def chunks() -> Any:
+            async with aclosing(inner):
+                async for chunk in inner:
+                    yield chunk
+            agent.cancel(USER_CANCEL)
+            payload.options.signal.throw_if_aborted()
+
+        return chunks()
+
+    loop.root.on(LLM_STREAM, wrap)
+    agent.followup(user("first"))
+    await agent.when_idle()
+
+    (message,) = events_of(agent, "assistant/message")
+    assert "interrupted" not in message
+    assert reasons(agent) == [ABORTED_BY_USER]
+
+
 async def test_cancelling_a_recovery_commits_nothing_and_beats_the_retry(loop: Loop) -> None:
     agent = await loop.agent()
     loop.model.will(fails())
@@ -313,9 +342,25 @@ async def test_a_latched_wake_that_is_withdrawn_opens_no_turn(loop: Loop, how: s
         agent.inbox.remove(message["id"])  # type: ignore[arg-type]
     else:
         agent.cancel(USER_CANCEL)
+        agent.inject(user("wakes nobody"))
     await agent.when_idle()
 
     assert [data["turn"] for data in events_of(agent, "turn/start")] == [1]
+
+
+async def test_a_wake_after_a_disposed_abort_stays_parked(loop: Loop) -> None:
+    agent = await loop.agent()
+    held = Held()
+    loop.model.will(held)
+    agent.followup(user("first"))
+    await held.reached.wait()
+
+    agent.cancel(DISPOSED_CANCEL)
+    agent.followup(user("parked"))
+    await agent.when_idle()
+
+    assert [data["turn"] for data in events_of(agent, "turn/start")] == [1]
+    assert [text_of(message) for message in agent.inbox.next_turn] == ["parked"]
 
 
 async def test_a_wake_after_disposal_began_never_runs(loop: Loop) -> None:

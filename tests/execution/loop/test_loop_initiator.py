@@ -95,6 +95,16 @@ async def test_one_signal_runs_through_a_turn_and_the_next_has_its_own(loop: Loo
     assert initiators == {agent}
 
 
+async def test_turns_of_one_driver_have_signals_of_their_own(loop: Loop) -> None:
+    agent = await loop.agent()
+    loop.model.will("one", "two")
+    agent.followup(user("x"))
+    agent.followup(user("y"))
+    await agent.when_idle()
+    first, second = loop.model.requests
+    assert first.signal is not second.signal
+
+
 async def test_a_child_made_in_a_tool_runs_as_itself(loop: Loop) -> None:
     agents = loop.agents
     parent = await loop.agent("parent")

@@ -287,6 +287,7 @@ async def test_tools_of_an_agent_stay_while_its_driver_drains(root: Context, mod
         try:
             await asyncio.Event().wait()
         finally:
+            await ticks(20)
             seen.append(loop.root.require(ToolRuntime).get("act", handle.agent) is not None)
         return "done"
 
@@ -337,6 +338,16 @@ async def test_an_end_asked_for_during_publication_waits_for_the_listeners(
         await loop.create(signal=stop.signal)
     assert seen == [1]
     assert_nothing_live(loop)
+
+
+async def test_an_agent_that_ends_when_it_is_told_never_starts(loop: Loop) -> None:
+    stop = AbortController()
+    started: list[object] = []
+    loop.root.on(AGENT_CREATED, lambda _: stop.abort("enough"))
+    loop.root.on(AGENT_SESSION_START, started.append)
+    with pytest.raises(CreationAborted):
+        await loop.create(signal=stop.signal)
+    assert started == []
 
 
 async def test_two_creations_of_one_id_leave_one_agent(loop: Loop) -> None:

@@ -90,6 +90,15 @@ def test_a_long_list_of_parameters_is_bounded() -> None:
     assert "and 80 more" in error.message
 
 
+def test_a_deep_schema_is_described_in_a_few_words() -> None:
+    node: dict[str, Any] = {"type": "string"}
+    for _ in range(10_000):
+        node = {"type": "array", "items": {"oneOf": [node, node]}}
+    error = unusable_arguments("t", "{", {"type": "object", "properties": {"a": node}})
+    assert error is not None
+    assert "a (array of array of JSON value)" in error.message
+
+
 @given(st.text())
 def test_diagnosis_is_total(raw: str) -> None:
     arguments = parse_call(raw)

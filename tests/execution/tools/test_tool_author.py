@@ -254,8 +254,16 @@ def test_without_render_text_is_itself_and_json_is_json() -> None:
 
     assert say.output.render({"text": "x"}, "plain") == [{"type": "text", "text": "plain"}]
     assert define_tool(read).output.render({"path": "a"}, {"é": [1]}) == [
-        {"type": "text", "text": '{"é": [1]}'}
+        {"type": "text", "text": '{"é":[1]}'}
     ]
+
+
+def test_a_deep_value_is_rendered_without_overflow() -> None:
+    deep: Any = 1
+    for _ in range(10_000):
+        deep = [deep]
+    [shown] = define_tool(read).output.render({"path": "a"}, deep)
+    assert len(shown["text"]) == 20_001  # type: ignore[typeddict-item]
 
 
 @dataclasses.dataclass

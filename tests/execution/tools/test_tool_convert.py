@@ -71,6 +71,18 @@ def test_an_optional_parameter_is_absent_not_null() -> None:
     }
 
 
+def test_a_nested_value_that_must_be_said_may_be_null() -> None:
+    class Inner(BaseModel):
+        end: int | None
+
+    class Outer(BaseModel):
+        inner: Inner
+
+    inner = parameters(Outer)["properties"]["inner"]
+    assert inner["required"] == ["end"]
+    assert inner["properties"]["end"] == {"oneOf": [{"type": "integer"}, {"type": "null"}]}
+
+
 def test_constraints_stay_as_annotations() -> None:
     assert parameters(Args)["properties"]["path"]["minLength"] == 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Iterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import pytest
 from dsh.base.signal import AbortController
 from dsh.kernel import Context
 from dsh.model.llm import LlmRuntime
-from dsh.testing.provider import start_provider
+from dsh.testing.provider import Provider, start_provider
 
 if TYPE_CHECKING:
     from tests.model.conftest import Model
@@ -26,6 +27,87 @@ CALLS = [
 
 def reply(**more: Any) -> dict[str, Any]:
     return {"replies": [more]}
+
+
+def cases(name: str, values: list[Any]) -> dict[str, Any]:
+    """Number some values, so that prompts can name them."""
+    return {f"{name} {number}.": value for number, value in enumerate(values)}
+
+
+DIALECTS = cases(
+    "dialect",
+    [
+        {"quirks": quirks, **more}
+        for quirks in (
+            ["null_fields"],
+            ["empty_fields"],
+            ["repeat_fields"],
+            ["reuse_index"],
+            ["no_index"],
+            ["interleave"],
+            ["interleave", "null_fields"],
+            ["usage_with_finish"],
+            ["crlf", "comments"],
+            ["no_space", "bom"],
+            ["done_without_blank_line"],
+            ["crlf", "repeat_fields", "reuse_index", "done_without_blank_line"],
+        )
+        for more in ({}, {"write_bytes": 7})
+    ],
+)
+STATUSES = cases(
+    "status",
+    [
+        ({"status": 401, "message": "bad key"}, "AUTH", "DEEPSEEK_API_KEY"),
+        ({"status": 403}, "AUTH", "403"),
+        ({"status": 400, "message": "temperature is too high"}, "INVALID_REQUEST", "temperature"),
+        (
+            {"status": 400, "message": "This model's maximum context length is 5 tokens"},
+            "CONTEXT_WINDOW_EXCEEDED",
+            "maximum context",
+        ),
+        ({"status": 402, "message": "Insufficient Balance"}, "QUOTA", "Insufficient"),
+        ({"status": 413}, "INVALID_REQUEST", "413"),
+        ({"status": 422, "message": "no such field"}, "HTTP_422", "no such field"),
+        ({"status": 429}, "RATE_LIMIT", "429"),
+        ({"status": 429, "message": "you exceeded your current quota"}, "QUOTA", "quota"),
+        ({"status": 500}, "SERVER", "500"),
+        ({"status": 503}, "SERVER", "503"),
+        ({"status": 529, "message": "overloaded"}, "SERVER", "overloaded"),
+    ],
+)
+BROKEN = cases(
+    "broken",
+    [
+        ({"reset": True}, "TRANSPORT", ""),
+        ({"cut": 0}, "TRANSPORT", ""),
+        ({"cut": 2}, "TRANSPORT", "abcd"),
+        ({"close": 2}, "STREAM_CLOSED", "abcd"),
+        ({"malformed": '{"choices": [', "after": 1}, "MALFORMED_RESPONSE", "ab"),
+        ({"error": "overloaded", "code": "503", "after": 1}, "SERVER", "ab"),
+        ({"empty": True}, "EMPTY_RESPONSE", ""),
+        ({"body": "", "content_type": "text/event-stream"}, "EMPTY_RESPONSE", ""),
+        ({"body": "<html>hi</html>", "content_type": "text/html"}, "INVALID_RESPONSE", ""),
+        ({"body": '{"error": {"message": "slow down", "code": 429}}'}, "RATE_LIMIT", ""),
+        ({"body": '{"id": 1}'}, "INVALID_RESPONSE", ""),
+    ],
+)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Provider]:
+    """One provider for all cases that differ only in what the script says."""
+    said = {"text": "Größe 🙂", "calls": CALLS, "chunk_size": 3}
+    replies = {case: said | quirks for case, quirks in DIALECTS.items()}
+    replies |= {case: {"fault": fault} for case, (fault, *_) in STATUSES.items()}
+    replies |= {
+        case: {"text": "abcdefgh", "chunk_size": 2, "fault": fault}
+        for case, (fault, *_) in BROKEN.items()
+    }
+    plain = {"replies": [{"text": "x", "repeat": 9}]}
+    script = [{"when": case, "replies": [entry]} for case, entry in replies.items()]
+    with start_provider({"conversations": [*script, plain]}) as provider:
+        yield provider
 
 
 async def test_a_reply_streams_reasoning_text_and_calls_with_usage(model: Model) -> None:
@@ -55,33 +137,12 @@ async def test_a_reply_streams_reasoning_text_and_calls_with_usage(model: Model)
     assert len([chunk for chunk in got.chunks if chunk["type"] == "text-delta"]) == 3
 
 
-@pytest.mark.parametrize(
-    "quirks",
-    [
-        ["null_fields"],
-        ["empty_fields"],
-        ["repeat_fields"],
-        ["reuse_index"],
-        ["no_index"],
-        ["interleave"],
-        ["interleave", "null_fields"],
-        ["usage_with_finish"],
-        ["crlf", "comments"],
-        ["no_space", "bom"],
-        ["done_without_blank_line"],
-        ["crlf", "repeat_fields", "reuse_index", "done_without_blank_line"],
-    ],
-)
-@pytest.mark.parametrize("write_bytes", [None, 7])
+@pytest.mark.parametrize("case", DIALECTS)
 async def test_every_dialect_of_the_wire_gives_the_same_reply(
-    model: Model, quirks: list[str], write_bytes: int | None
+    model: Model, shared: Provider, case: str
 ) -> None:
-    entry: dict[str, Any] = {"text": "Größe 🙂", "calls": CALLS, "chunk_size": 3, "quirks": quirks}
-    if write_bytes is not None:
-        entry["write_bytes"] = write_bytes
-    with start_provider(reply(**entry)) as provider:
-        await model.mount(provider.url)
-        got = await model.ask()
+    await model.mount(shared.url)
+    got = await model.ask(case)
 
     assert got.failure is None
     blocks: Any = got.assembler.blocks()
@@ -105,38 +166,18 @@ async def test_calls_with_one_id_stay_two_calls(model: Model) -> None:
     assert blocks[0]["id"] != blocks[1]["id"]
 
 
-@pytest.mark.parametrize(
-    ("fault", "code", "says"),
-    [
-        ({"status": 401, "message": "bad key"}, "AUTH", "DEEPSEEK_API_KEY"),
-        ({"status": 403}, "AUTH", "403"),
-        ({"status": 400, "message": "temperature is too high"}, "INVALID_REQUEST", "temperature"),
-        (
-            {"status": 400, "message": "This model's maximum context length is 5 tokens"},
-            "CONTEXT_WINDOW_EXCEEDED",
-            "maximum context",
-        ),
-        ({"status": 402, "message": "Insufficient Balance"}, "QUOTA", "Insufficient"),
-        ({"status": 413}, "INVALID_REQUEST", "413"),
-        ({"status": 422, "message": "no such field"}, "HTTP_422", "no such field"),
-        ({"status": 429}, "RATE_LIMIT", "429"),
-        ({"status": 429, "message": "you exceeded your current quota"}, "QUOTA", "quota"),
-        ({"status": 500}, "SERVER", "500"),
-        ({"status": 503}, "SERVER", "503"),
-        ({"status": 529, "message": "overloaded"}, "SERVER", "overloaded"),
-    ],
-)
+@pytest.mark.parametrize("case", STATUSES)
 async def test_each_http_error_has_its_class_and_names_the_address(
-    model: Model, fault: dict[str, Any], code: str, says: str
+    model: Model, shared: Provider, case: str
 ) -> None:
-    with start_provider(reply(fault=fault)) as provider:
-        await model.mount(provider.url)
-        got = await model.ask()
+    fault, code, says = STATUSES[case]
+    await model.mount(shared.url)
+    got = await model.ask(case)
 
     assert got.kind == "error"
     assert got.code == code
     assert got.failure["status"] == fault["status"]
-    assert f"{provider.url}/chat/completions" in got.failure["message"]
+    assert f"{shared.url}/chat/completions" in got.failure["message"]
     assert says in got.failure["message"]
     assert [chunk["type"] for chunk in got.chunks] == ["finish"]
 
@@ -154,35 +195,19 @@ async def test_the_delay_and_id_that_a_provider_sends_are_kept(
     assert got.failure["requestId"] == "req-1"
 
 
-@pytest.mark.parametrize(
-    ("fault", "code", "text"),
-    [
-        ({"reset": True}, "TRANSPORT", ""),
-        ({"cut": 0}, "TRANSPORT", ""),
-        ({"cut": 2}, "TRANSPORT", "abcd"),
-        ({"close": 2}, "STREAM_CLOSED", "abcd"),
-        ({"malformed": '{"choices": [', "after": 1}, "MALFORMED_RESPONSE", "ab"),
-        ({"error": "overloaded", "code": "503", "after": 1}, "SERVER", "ab"),
-        ({"empty": True}, "EMPTY_RESPONSE", ""),
-        ({"body": "", "content_type": "text/event-stream"}, "EMPTY_RESPONSE", ""),
-        ({"body": "<html>hi</html>", "content_type": "text/html"}, "INVALID_RESPONSE", ""),
-        ({"body": '{"error": {"message": "slow down", "code": 429}}'}, "RATE_LIMIT", ""),
-        ({"body": '{"id": 1}'}, "INVALID_RESPONSE", ""),
-    ],
-)
+@pytest.mark.parametrize("case", BROKEN)
 async def test_each_fault_of_the_stream_has_its_class_and_keeps_the_text_before_it(
-    model: Model, fault: dict[str, Any], code: str, text: str
+    model: Model, shared: Provider, case: str
 ) -> None:
-    entry = {"text": "abcdefgh", "chunk_size": 2, "fault": fault}
-    with start_provider(reply(**entry)) as provider:
-        await model.mount(provider.url)
-        got = await model.ask()
+    _, code, text = BROKEN[case]
+    await model.mount(shared.url)
+    got = await model.ask(case)
 
     assert (got.kind, got.code) == ("error", code)
     assert got.text == text
     assert [chunk["type"] for chunk in got.chunks].count("finish") == 1
     if code in ("TRANSPORT", "STREAM_CLOSED", "INVALID_RESPONSE"):
-        assert provider.url in got.failure["message"]
+        assert shared.url in got.failure["message"]
 
 
 async def test_usage_of_a_reply_that_failed_is_still_reported(model: Model) -> None:
@@ -350,10 +375,11 @@ async def test_an_address_that_is_none_is_refused_before_anything_is_sent(
 
 
 @pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/", "/v1/chat/completions"])
-async def test_the_base_url_may_end_in_any_usual_way(model: Model, suffix: str) -> None:
-    with start_provider(reply(text="x")) as provider:
-        await model.mount(provider.url + suffix)
-        assert (await model.ask()).text == "x"
+async def test_the_base_url_may_end_in_any_usual_way(
+    model: Model, shared: Provider, suffix: str
+) -> None:
+    await model.mount(shared.url + suffix)
+    assert (await model.ask()).text == "x"
 
 
 async def test_the_key_is_sent_and_never_shown(model: Model) -> None:
@@ -412,3 +438,20 @@ async def test_connections_are_used_again_and_closed_with_the_plugin(
         await root.dispose()
 
     assert connections == {1}
+
+
+async def test_an_abort_between_two_reads_is_no_cancellation_of_the_consumer(model: Model) -> None:
+    controller = AbortController()
+    entry = {"text": "abcdefgh", "chunk_size": 1, "write_bytes": 40}
+
+    with start_provider(reply(**entry)) as provider:
+        await model.mount(provider.url)
+        kinds = []
+        options = model.options(signal=controller.signal)
+        async with aclosing(model.root.require(LlmRuntime).stream(options)) as stream:
+            async for chunk in stream:
+                kinds.append(chunk["reason"]["kind"] if chunk["type"] == "finish" else "")
+                controller.abort()
+                await asyncio.sleep(0.05)
+
+    assert kinds[-1] == "aborted"

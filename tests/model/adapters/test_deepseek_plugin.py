@@ -8,6 +8,8 @@ import pytest
 
 from dsh.kernel import Context
 from dsh.model.adapters import deepseek
+from dsh.model.adapters.deepseek.adapter import DeepSeekAdapter
+from dsh.model.adapters.deepseek.client import HttpPool
 from dsh.model.adapters.deepseek.config import Config
 from dsh.model.llm import AlwaysRetry, Backoff, LlmRuntime, NormalRetry
 
@@ -66,7 +68,7 @@ class Layers:
     def value(self, name): return None
 assert plugin.preflight({}, Layers())
 heavy = {"httpx", "httpcore", "pydantic", "asyncio", "yaml", "rich"} & set(sys.modules)
-assert heavy <= {"asyncio"}, heavy
+assert not heavy, heavy
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -194,3 +196,19 @@ def test_fields_may_be_written_in_either_case() -> None:
     wire = Config.model_validate({"baseURL": "http://x", "apiKeyEnv": "K", "maxTokens": 1})
     python = Config.model_validate({"base_url": "http://x", "api_key_env": "K", "max_tokens": 1})
     assert wire == python
+
+
+@pytest.mark.parametrize(
+    ("environment", "warms"),
+    [
+        ({"DEEPSEEK_API_KEY": "sk-1234"}, True),
+        ({}, False),
+        ({"DEEPSEEK_API_KEY": "sk-1234", "DEEPSEEK_BASE_URL": "http://x.test"}, False),
+        ({"DEEPSEEK_API_KEY": "sk-1234", "DEEPSEEK_BASE_URL": "nonsense"}, False),
+    ],
+)
+def test_certificates_are_loaded_early_only_for_a_route_that_can_be_used(
+    environment: dict[str, str], warms: bool
+) -> None:
+    adapter = DeepSeekAdapter(Config(), Environment(**environment).value, HttpPool())
+    assert adapter.will_need_tls() is warms

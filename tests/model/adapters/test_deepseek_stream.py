@@ -91,6 +91,24 @@ def test_empty_and_null_fields_open_no_block() -> None:
     assert blocks == [{"type": "text", "text": "x"}]
 
 
+@pytest.mark.parametrize("field", ["content", "reasoning_content"])
+def test_a_character_cut_between_two_deltas_is_put_together(field: str) -> None:
+    chunks = decode(
+        event({field: "a\ud83d"}), event({field: "\ude00"}), event({field: "\ud83d\ude00b"})
+    )
+    deltas = [chunk["text"] for chunk in chunks if "text" in chunk]  # type: ignore[typeddict-item]
+    assert deltas == ["a", "\U0001f600", "\U0001f600b"]
+    (block,) = fold(event({field: "a\ud83d"}), event({field: "\ude00"})).blocks()
+    assert block["text"] == "a\U0001f600"  # type: ignore[typeddict-item]
+
+
+def test_half_a_character_that_stays_alone_is_kept() -> None:
+    assert fold(event({"content": "a\ud83d"}), event({"content": "b\udc00"})).blocks() == [
+        {"type": "text", "text": "a\ud83db\udc00"}
+    ]
+    assert fold(event({"content": "a\ud83d"})).blocks() == [{"type": "text", "text": "a\ud83d"}]
+
+
 def test_interrupted_reasoning_stays_one_block() -> None:
     blocks = fold(
         event({"reasoning_content": "a"}), event({"content": "x"}), event({"reasoning": "b"})

@@ -39,15 +39,38 @@ def test_sessions_are_listed_newest_first(home: Path, capsys: pytest.CaptureFixt
     assert all("1 events" in line and "/home/ada/app" in line for line in lines)
 
 
-def test_json_has_one_object_a_line(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_one_list_of_headers_with_events_and_damage(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = store(home, "one", 1_000)
     assert main(["list", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {
-        "id": "one",
-        "createdAt": 1_000,
-        "cwd": "/home/ada/app",
-        "events": 1,
-        "damage": None,
+    assert json.loads(capsys.readouterr().out) == [
+        {
+            "version": 0,
+            "id": "one",
+            "createdAt": 1_000,
+            "cwd": "/home/ada/app",
+            "delegationDepth": 0,
+            "events": 1,
+            "damage": None,
+            "path": str(path),
+        }
+    ]
+
+
+def test_json_gives_what_is_unknown_of_a_damaged_session_as_null(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = store(home, "junk", 1)
+    path.write_bytes(b"junk")
+    assert main(["list", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row == {
+        "id": None,
+        "createdAt": None,
+        "cwd": None,
+        "events": None,
+        "damage": "no frame begins at byte 0",
         "path": str(path),
     }
 
@@ -60,7 +83,7 @@ def test_a_damaged_session_is_listed_with_the_reason_and_hides_no_other(
     store(home, "torn", 20).write_bytes(store(home, "copy", 21).read_bytes())
     store(home, "junk", 22).write_bytes(b"junk")
     assert main(["list", "--json"]) == 0
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    rows = json.loads(capsys.readouterr().out)
     assert len(rows) == 13
     assert {row["id"] for row in rows if not row["damage"]} >= {f"s{n}" for n in range(10)}
     assert sum(row["damage"] is not None for row in rows) == 2
@@ -72,7 +95,7 @@ def test_an_empty_home_has_no_sessions(home: Path, capsys: pytest.CaptureFixture
     assert main(["list"]) == 0
     assert capsys.readouterr().out == "no sessions yet\n"
     assert main(["list", "--json"]) == 0
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().out == "[]\n"
 
 
 @pytest.mark.parametrize(

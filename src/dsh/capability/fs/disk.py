@@ -93,6 +93,11 @@ def open_file(target: FsTarget) -> tuple[int, os.stat_result]:
     if stat.S_ISREG(status.st_mode):
         return fd, status
     os.close(fd)
+    if stat.S_ISDIR(status.st_mode):
+        raise FsError(
+            f"{target.display_path!r} is a folder, not a file; use glob to see what is in it",
+            code="FS_NOT_REGULAR_FILE",
+        )
     raise not_regular(target.display_path)
 
 

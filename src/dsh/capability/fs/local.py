@@ -41,7 +41,7 @@ _MiB = 1 << 20
 class LocalFsConfig(BaseModel):
     """Where relative paths start, and what is kept for comparisons."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, use_attribute_docstrings=True)
 
     cwd: Path | None = None
     """Base of relative paths that come without one; the working directory of the process."""
@@ -130,7 +130,11 @@ class LocalFileSystem(FileSystem):
         def start(_: Stop) -> tuple[int, bytes]:
             fd, _status = disk.open_file(target)
             opened.append(fd)
-            return fd, os.read(fd, _PIECE)
+            return fd, piece_of(fd)
+
+        def piece_of(fd: int) -> bytes:
+            with paths.errors_of(target.display_path):
+                return os.read(fd, _PIECE)
 
         opened: list[int] = []
         decoder = codecs.getincrementaldecoder("utf-8")()
@@ -142,7 +146,7 @@ class LocalFileSystem(FileSystem):
             while piece:
                 if text := _decode(decoder, piece, target, final=False):
                     yield text
-                piece = await run_blocking(lambda _: os.read(fd, _PIECE), signal)
+                piece = await run_blocking(lambda _: piece_of(fd), signal)
             _decode(decoder, b"", target, final=True)
         finally:
             for fd in opened:
@@ -208,7 +212,8 @@ def unfenced(target: FsTarget) -> Place:
     """Return the place of a target as its path leads now, anywhere on this machine."""
     with paths.errors_of(target.display_path):
         key = paths.identity(target.display_path)
-    return Place("/", tuple(part for part in key.split("/") if part), target.display_path)
+    parts = tuple(part for part in key.split("/") if part)
+    return Place("/", parts, target.display_path, fenced=False)
 
 
 def _decode(

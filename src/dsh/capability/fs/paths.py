@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from dsh.base.text import replace_surrogates
 from dsh.capability.fs.service import FsError, FsErrorCode, FsTarget
 
 _CODES: dict[int, FsErrorCode] = {
@@ -49,11 +50,8 @@ def absolute(path: str, cwd: str) -> str:
     """
     if not path.strip():
         raise FsError("the path is blank", code="FS_NOT_FOUND")
-    try:
-        possible = b"\0" not in os.fsencode(path)
-    except UnicodeEncodeError:
-        possible = False
-    if not possible:
+    # A name that is no text could not be shown again either.
+    if "\0" in path or replace_surrogates(path) != path:
         raise no_such_file(path)
     return os.path.join(cwd, path)
 

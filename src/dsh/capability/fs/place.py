@@ -7,6 +7,7 @@ following links, and everything else happens relative to the descriptor that thi
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -30,6 +31,8 @@ class Place:
     parts: tuple[str, ...]
     path: str
     """For messages."""
+    fenced: bool
+    """The base is the border of what may be changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +73,14 @@ def opened(place: Place, *, create: bool) -> Iterator[Folder]:
     Raises:
         FileNotFoundError: a folder is missing and may not be made.
         FsError: ``FS_NOT_REGULAR_FILE`` for the trusted folder itself, ``FS_NOT_DIRECTORY`` for a
-            way through a file, ``FS_SANDBOX_DENIED`` for one through a link that was put there
-            after the path had been resolved.
+            way through a file or a link, ``FS_SANDBOX_DENIED`` for a link below a fenced base.
     """
     if not place.parts:
         raise not_regular(place.path)
     fd = os.open(place.base, _WALK)
     try:
         for part in place.parts[:-1]:
-            inner = _step(fd, part, place.path, create)
+            inner = _step(fd, part, place, create)
             os.close(fd)
             fd = inner
         yield Folder(fd, place.parts[-1], place.path)
@@ -86,28 +88,31 @@ def opened(place: Place, *, create: bool) -> Iterator[Folder]:
         os.close(fd)
 
 
-def _step(fd: int, part: str, path: str, create: bool) -> int:
+def _step(fd: int, part: str, place: Place, create: bool) -> int:
     try:
         return os.open(part, _WALK | os.O_NOFOLLOW, dir_fd=fd)
     except FileNotFoundError:
         if not create:
             raise
-    except NotADirectoryError as error:
-        raise _blocked(fd, part, path) from error
+    except OSError as error:
+        if error.errno in (errno.ENOTDIR, errno.ELOOP):
+            raise _blocked(fd, part, place) from error
+        raise
     try:
         os.mkdir(part, dir_fd=fd)
     except FileExistsError:
         pass  # somebody else made it; if it is a link the next line refuses it
-    return _step(fd, part, path, create=False)
+    return _step(fd, part, place, create=False)
 
 
-def _blocked(fd: int, part: str, path: str) -> FsError:
-    if stat.S_ISLNK(os.stat(part, dir_fd=fd, follow_symlinks=False).st_mode):
-        return FsError(
-            f"{path!r} changed while it was checked: {part!r} is a symbolic link now",
-            code="FS_SANDBOX_DENIED",
-        )
-    return FsError(f"{path!r}: {part!r} is not a folder", code="FS_NOT_DIRECTORY")
+def _blocked(fd: int, part: str, place: Place) -> FsError:
+    if not stat.S_ISLNK(os.stat(part, dir_fd=fd, follow_symlinks=False).st_mode):
+        return FsError(f"{place.path!r}: {part!r} is not a folder", code="FS_NOT_DIRECTORY")
+    return FsError(
+        f"{place.path!r} goes through {part!r}, a symbolic link that leads nowhere or was just "
+        "put there",
+        code="FS_SANDBOX_DENIED" if place.fenced else "FS_NOT_DIRECTORY",
+    )
 
 
 def not_regular(path: str) -> FsError:

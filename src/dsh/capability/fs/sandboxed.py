@@ -62,12 +62,12 @@ def _denied(message: str) -> FsError:
 def _below(roots: tuple[Path, ...], key: str, shown: str) -> Place | None:
     for root in map(str, roots):
         if paths.contains(root, key):
-            return Place(root, _parts(os.path.relpath(key, root)), shown)
+            return Place(root, _parts(os.path.relpath(key, root)), shown, fenced=True)
     # The same folder can have a second path that is no link, such as a bind mount.
     identities = {found for root in roots if (found := _identity(str(root)))}
     for folder in _ancestors(key):
         if _identity(folder) in identities:
-            return Place(folder, _parts(os.path.relpath(key, folder)), shown)
+            return Place(folder, _parts(os.path.relpath(key, folder)), shown, fenced=True)
     return None
 
 

@@ -126,7 +126,7 @@ def _footer(value: ReadValue, limit: int) -> str:
     first = value["offset"]
     last = first + len(value["lines"]) - 1
     if last >= total:
-        return f"(end of file; {total} lines in all)"
+        return f"(end of file; {total} line{'' if total == 1 else 's'} in all)"
     if len(value["lines"]) >= limit:
         return f"(lines {first}-{last} of {total}; continue with offset {last + 1})"
     return f"(lines {first}-{last}, cut at the size limit; continue with offset {last + 1})"

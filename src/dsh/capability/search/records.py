@@ -33,7 +33,7 @@ def parse_lines(output: bytes) -> list[LineMatch]:
 
 def _records(output: bytes) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for row in output.split(b"\n"):
-        if row.startswith((b'{"type":"match"', b'{"type": "match"', b'{"type":"end"')):
+        if row.startswith((b'{"type":"match"', b'{"type":"end"')):
             record = loads(row)
             yield record["type"], record["data"]
 

@@ -34,20 +34,26 @@ _MAX_TIMER_MS = 2_147_483_647
 class Config(BaseModel):
     """Bounds of a search and of its result."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, use_attribute_docstrings=True)
 
     sample_over_cap_glob_results: bool = Field(alias="sampleOverCapGlobResults")
     """Show files of every top-level entry when there are too many, instead of the first ones."""
     engine: EngineName = "auto"
     """``ripgrep``, ``python``, or ``auto``: ripgrep where it is installed."""
     glob_max_results: PositiveInt = Field(default=100, alias="globMaxResults")
+    """Paths shown."""
     grep_max_matches: PositiveInt = Field(default=250, alias="grepMaxMatches")
+    """Lines shown."""
     grep_max_line_bytes: PositiveInt = Field(default=2000, alias="grepMaxLineBytes")
+    """UTF-8 bytes shown of one line."""
     search_meta_max_bytes: PositiveInt = Field(default=64 * 1024, alias="searchMetaMaxBytes")
     """JSON bytes of what user interfaces get of one result."""
     raw_output_max_bytes: PositiveInt = Field(default=20_000_000, alias="rawOutputMaxBytes")
+    """Bytes that a search process may write; more fails the call."""
     grace_ms: PositiveInt = Field(default=3000, le=_MAX_TIMER_MS, alias="graceMs")
+    """From the request to end to the end by force."""
     stderr_max_bytes: PositiveInt = Field(default=64 * 1024, alias="stderrMaxBytes")
+    """Bytes kept of its complaints."""
     timeout_ms: PositiveInt = Field(default=30_000, le=_MAX_TIMER_MS, alias="timeoutMs")
     """Deadline of one call."""
 

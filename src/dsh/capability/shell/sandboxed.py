@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -40,7 +40,6 @@ from dsh.capability.subprocess.service import (
 )
 
 if TYPE_CHECKING:
-    from dsh.base.signal import AbortSignal
     from dsh.base.text import Keep
     from dsh.kernel import Context
 
@@ -105,25 +104,21 @@ class SandboxedShell(ShellExecutor):
 
     async def run(self, spec: ShellSpec) -> ShellRunResult:
         """See `ShellExecutor`."""
-        with deadline(spec.signal, spec.timeout_s) as limit:
-            confinement = await self._confine(spec)
-            process = self._spawn(spec, confinement, limit.signal, keep="head_tail")
-            try:
-                ended = await _ended(process, confinement)
-                timed_out, aborted = limit.expired, limit.signal.aborted
-            except BaseException:
-                process.terminate()
-                raise
-            finally:
-                await process.wait_for_exit()
-        if confinement is not None and confinement.runner is not None and aborted:
-            ended = _without_runner(ended)
+        confinement = await self._confine(spec)
+        process = self._spawn(spec, confinement, keep="head_tail")
+        try:
+            ended, limit = await _follow(process, spec, confinement)
+        except BaseException:
+            process.terminate()
+            raise
+        finally:
+            await process.wait_for_exit()
         stderr = _stream(process.collected_stderr)
         return ShellRunResult(
             exit_code=ended.exit_code,
             signal=ended.signal,
-            timed_out=timed_out,
-            aborted=aborted and not timed_out,
+            timed_out=limit == "timeout",
+            aborted=limit == "abort",
             timeout_s=spec.timeout_s,
             stdout=_stream(process.collected_stdout),
             stderr=stderr,
@@ -133,7 +128,7 @@ class SandboxedShell(ShellExecutor):
     async def launch(self, spec: ShellSpec) -> ShellProcess:
         """See `ShellExecutor`."""
         confinement = await self._confine(spec)
-        process = self._spawn(spec, confinement, spec.signal, keep="tail")
+        process = self._spawn(spec, confinement, keep="tail")
         return BackgroundCommand(process, confinement, spec.policy.mode)
 
     async def _confine(self, spec: ShellSpec) -> Confinement | None:
@@ -145,12 +140,7 @@ class SandboxedShell(ShellExecutor):
         return await self.ctx.require(SandboxProvider).confine(argv, spec.policy)
 
     def _spawn(
-        self,
-        spec: ShellSpec,
-        confinement: Confinement | None,
-        abort: AbortSignal | None,
-        *,
-        keep: Keep,
+        self, spec: ShellSpec, confinement: Confinement | None, *, keep: Keep
     ) -> ProcessHandle:
         stdin = spec.stdin.encode() if isinstance(spec.stdin, str) else spec.stdin
         collect = Collect(
@@ -163,7 +153,7 @@ class SandboxedShell(ShellExecutor):
                 argv=confinement.argv if confinement else ("bash", "-c", spec.command),
                 cwd=spec.workdir,
                 grace_s=self._config.grace_ms / 1000,
-                signal=abort,
+                signal=spec.signal,
                 env=spec.env,
                 stdin="ignore" if stdin is None else stdin,
                 stdout=collect,
@@ -177,22 +167,38 @@ class SandboxedShell(ShellExecutor):
 plugin = SandboxedShell
 
 
-async def _ended(process: ProcessHandle, confinement: Confinement | None) -> ProcessExit:
-    """Wait for the command; a command that its sandbox kept from running is reported as that.
+async def _follow(
+    process: ProcessHandle, spec: ShellSpec, confinement: Confinement | None
+) -> tuple[ProcessExit, Literal["timeout", "abort"] | None]:
+    """Wait for the command, and say what ended it if it did not end by itself.
+
+    Its time counts from when it runs: putting the sandbox in place is not the command's doing.
 
     Raises:
         SandboxUnavailable: the sandbox could not be put in place.
         SpawnFailed: the shell could not be started for another reason.
+        AbortedError: the signal was aborted before it ran.
     """
     try:
-        return await process.wait()
+        await process.started()
     except SpawnFailed as error:
-        broken = confinement is not None and (
-            error.stage == "confine" or (error.stage == "exec" and error.path == confinement.runner)
-        )
-        if broken:
+        if confinement is not None and _is_sandbox_failure(error, confinement):
             raise SandboxUnavailable(f"the sandbox failed: {error.message}") from error
         raise
+    with deadline(spec.signal, spec.timeout_s) as limit:
+        remove = limit.signal.add_listener(process.terminate, now=True)
+        ended = await process.wait()
+        remove()
+        cause: Literal["timeout", "abort"] | None = None
+        if limit.signal.aborted:
+            cause = "timeout" if limit.expired else "abort"
+    if cause is not None and confinement is not None and confinement.runner is not None:
+        ended = _without_runner(ended)
+    return ended, cause
+
+
+def _is_sandbox_failure(error: SpawnFailed, confinement: Confinement) -> bool:
+    return error.stage == "confine" or (error.stage == "exec" and error.path == confinement.runner)
 
 
 def _without_runner(ended: ProcessExit) -> ProcessExit:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dsh.capability.subprocess.streams import ready
 
-_FOLDER = Path(__file__).parent / "supervisor"
+_SCRIPT = Path(__file__).parent / "supervisor" / "__main__.py"
 _CLOSE_S = 5.0
 _LOADER_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 """All the process keeps of dsh's environment: an interpreter may not start without them."""
@@ -86,7 +86,7 @@ class ForkServer:
         number = theirs.fileno()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-X", "utf8", str(_FOLDER), "--serve", str(number)],
+                [sys.executable, "-I", "-S", "-X", "utf8", str(_SCRIPT), "--serve", str(number)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=None if os.environ.get("DSH_DEBUG") else subprocess.DEVNULL,

@@ -156,25 +156,33 @@ class LocalProcess(ProcessHandle):
         theirs: list[int] = []
         try:
             fds = await self._connect_streams(theirs)
-            link = await self._forks.open_link()
             try:
-                await self._send_request(link, fds)
-            except BaseException:
-                link.close()
-                raise
-            self._link = link
+                self._link = await self._send_request(fds)
+            except (BrokenPipeError, ConnectionResetError):
+                # The fork server died with the link in its hands: nothing can have run yet.
+                self._link = await self._send_request(fds)
             if self._asked_to_end:
                 self.terminate()
         finally:
             for fd in theirs:
                 os.close(fd)
 
-    async def _send_request(self, link: socket.socket, fds: list[int]) -> None:
+    async def _send_request(self, fds: list[int]) -> socket.socket:
+        """Return the link to a supervisor that has been told what to run."""
+        link = await self._forks.open_link()
+        try:
+            self._check_wanted()
+            data = encode_request(self._request())
+            sent = socket.send_fds(link, [data[:_FIRST_BYTES]], [*fds, *self._spec.pass_fds])
+            await asyncio.get_running_loop().sock_sendall(link, data[sent:])
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    def _check_wanted(self) -> None:
         if self._asked_to_end:
             raise AbortedError("the process was ended before it started")
-        data = encode_request(self._request())
-        sent = socket.send_fds(link, [data[:_FIRST_BYTES]], [*fds, *self._spec.pass_fds])
-        await asyncio.get_running_loop().sock_sendall(link, data[sent:])
 
     async def _listen(self) -> None:
         """Hear the supervisor out; returns when it says that the tree is gone."""

@@ -78,8 +78,15 @@ def describe_parameters(parameters: JsonObject) -> str:
     return f"one JSON object with {', '.join(shown)}{more}"
 
 
-def describe(node: Mapping[str, Any]) -> str:
-    """Describe what a schema node accepts, in a few words."""
+def describe(node: Mapping[str, Any], *, levels: int = 3) -> str:
+    """Describe what a schema node accepts, in a few words.
+
+    Args:
+        node: A node of a parameter schema, as it is shown to the model.
+        levels: How far to look into nested nodes.
+    """
+    if levels == 0:
+        return "JSON value"
     if "const" in node:
         return json.dumps(node["const"])
     if isinstance(choices := node.get("enum"), list):
@@ -87,12 +94,13 @@ def describe(node: Mapping[str, Any]) -> str:
         return "one of " + ", ".join(map(json.dumps, choices[:_NAMES_SHOWN])) + more
     for key in ("oneOf", "anyOf"):
         if isinstance(branches := node.get(key), list):
-            return " or ".join(dict.fromkeys(describe(_mapping(branch)) for branch in branches))
+            kinds = [describe(_mapping(branch), levels=levels - 1) for branch in branches]
+            return " or ".join(dict.fromkeys(kinds))
     kind = node.get("type")
     if not isinstance(kind, str):
         return "any JSON value"
     if kind == "array" and (items := _mapping(node.get("items"))):
-        kind = f"array of {describe(items)}"
+        kind = f"array of {describe(items, levels=levels - 1)}"
     bounds = [text.format(node[key]) for key, text in _BOUNDS.items() if key in node]
     return " ".join([kind, *bounds])
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, overload
 
-from dsh.base.json import JsonObject, JsonValue, thaw
+from dsh.base.json import JsonObject, JsonValue, dumps_str
 from dsh.execution.tools.bodies import is_async
 from dsh.execution.tools.docstring import parse_docstring
 from dsh.execution.tools.service import (
@@ -128,6 +127,9 @@ def tool(
     parallel: bool | Callable[[Any], bool] = False,
     present_call: Callable[[Any], JsonObject | None] | None = None,
     present_result: Callable[[Any, ToolResultFacts], JsonObject | None] | None = None,
+    finalize_content: (
+        Callable[[ToolExecution, ToolResult], Sequence[ContentBlock] | None] | None
+    ) = None,
     cancel: CancelStyle = "task",
 ) -> Callable[[Callable[..., Any]], ToolDefinition]: ...
 
@@ -177,7 +179,7 @@ def _renderer(
 
 
 def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(thaw(value), ensure_ascii=False)
+    return value if isinstance(value, str) else dumps_str(value)
 
 
 def _typed(

@@ -22,7 +22,8 @@ usage: dsh sessions list [--json]
 List the stored sessions, newest first. Damaged ones are listed with what is wrong.
 
 options:
-  --json      print one JSON object a line
+  --json      print one JSON list: an object a session, with the fields of its header, the
+              number of its events, and its damage
   -h, --help  show this help and exit
 """
 
@@ -51,7 +52,7 @@ def main(argv: list[str]) -> int:
         return 1
     entries.sort(key=lambda row: (-(row["createdAt"] or 0), row["id"] or "", row["path"]))
     if "--json" in argv:
-        _write_lines(dumps(row).decode() for row in entries)
+        _write_lines([dumps(entries).decode()])
     else:
         _write_lines(_table(entries))
     return 0
@@ -70,11 +71,9 @@ def _problem(argv: list[str]) -> str | None:
 
 
 def _row(entry: CatalogEntry) -> dict[str, Any]:
-    header: Any = entry.header or {}
     return {
-        "id": header.get("id"),
-        "createdAt": header.get("createdAt"),
-        "cwd": header.get("cwd"),
+        **dict.fromkeys(("id", "createdAt", "cwd")),
+        **(entry.header or {}),
         "events": entry.events,
         "damage": entry.damage,
         "path": str(entry.path),

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from dsh.base.errors import error_chain
 from dsh.state.persistence.background import Chains, Tasks, Workers
 from dsh.state.persistence.errors import (
     PersistenceError,
     SessionConflict,
     SessionNotFound,
 )
-from dsh.state.persistence.live import LiveSession, StoredPrefix, first_write
+from dsh.state.persistence.live import LiveSessions, StoredPrefix
 from dsh.state.persistence.service import SessionDamage, SessionInspection, SessionPreparation
 from dsh.state.session.envelope import snapshot_session_event
 from dsh.state.session.header import checked_header
@@ -60,6 +59,8 @@ class _Held:
 class PersistenceCoordinator:
     """All orchestration around one backend. Lives on the loop; the backend runs in threads.
 
+    Whatever touches the stored copy of one session happens in the order it was asked for.
+
     Args:
         backend: Where sessions are kept.
         sessions: The live sessions.
@@ -68,6 +69,10 @@ class PersistenceCoordinator:
 
     Raises:
         ValueError: the cache size is not positive.
+
+    Attributes:
+        backend: Where sessions are kept.
+        live: The live sessions that are kept.
     """
 
     def __init__(
@@ -82,19 +87,15 @@ class PersistenceCoordinator:
             raise ValueError("at least one stored session must be remembered")
         self.backend = backend
         self._sessions = sessions
-        self._window_s = window_s
         self._workers = Workers(f"dsh-{backend.name}")
         self._tasks = Tasks()
         self._chains = Chains(self._tasks)
-        self._live: dict[Session, LiveSession] = {}
-        self._leaving: dict[str, list[LiveSession]] = {}
+        self.live = LiveSessions(backend, self._workers, self._chains, self._tasks, window_s)
         self._held: dict[str, _Held] = {}
         self._detached: dict[str, StoredPrefix] = {}
         self._ready: OrderedDict[str, StoredLog] = OrderedDict()
         self._cache_size = cache_size
         self._closed = False
-
-    # Live sessions.
 
     def attach(self, session: Session) -> None:
         """Begin to keep a session that became live.
@@ -105,41 +106,10 @@ class PersistenceCoordinator:
         held = self._held.get(session.id)
         if held is not None and held.session is not session:
             raise SessionConflict(session.id, "is being resumed; release that first")
-        prefix = StoredPrefix(session.header)
-        if held is not None:
-            prefix = held.prefix
-            del self._held[session.id]
+        self._held.pop(session.id, None)
         self._detached.pop(session.id, None)
         self._ready.pop(session.id, None)
-        live = LiveSession(session, prefix, self._write, self._tasks, self._window_s)
-        self._live[session] = live
-        if live.pending():
-            live.writes.offer()
-
-    def appended(self, session: Session) -> None:
-        """Take note that a session has grown."""
-        if (live := self._live.get(session)) is not None:
-            live.writes.offer()
-
-    async def flush(self, session: Session) -> bool:
-        """Make a session durable; say whether it is kept here.
-
-        Raises:
-            Exception: what the write raised; nothing is lost, and the next flush tries again.
-        """
-        live = self._live.get(session)
-        if live is None:
-            return False
-        await live.writes.flush()
-        return True
-
-    def detach(self, session: Session) -> None:
-        """A session left: write the rest of it in the background."""
-        live = self._live.pop(session, None)
-        if live is None:
-            return
-        self._leaving.setdefault(session.id, []).append(live)
-        self._tasks.start(self._retire(live), f"session-log:{session.id}:retire")
+        self.live.attach(session, StoredPrefix(session.header) if held is None else held.prefix)
 
     async def close(self) -> None:
         """Write everything, wait for everything, end the threads.
@@ -148,53 +118,15 @@ class PersistenceCoordinator:
             ExceptionGroup: sessions that could not be written.
         """
         self._closed = True
-        failures: list[Exception] = []
-        leaving = [live for group in self._leaving.values() for live in group]
-        for live in [*self._live.values(), *leaving]:
-            try:
-                await live.writes.flush()
-            except Exception as error:
-                failures.append(error)
-            live.writes.stop()
+        failures = await self.live.drain()
         await self._tasks.join()
         self._workers.close()
-        self._live.clear()
-        self._leaving.clear()
         if failures:
             raise ExceptionGroup(f"{self.backend.name} dispose failed", failures)
 
-    async def _retire(self, live: LiveSession) -> None:
-        try:
-            await live.writes.flush()
-        except Exception as error:
-            # It stays in the group, so that `close` tries once more.
-            _log.warning("%s; it is tried again at exit", _unwritten(live.session, error))
-            return
-        self._forget(live)
-
-    async def _write(self, live: LiveSession) -> None:
-        await self._chains.run(live.session.id, partial(self._write_in_turn, live))
-
-    async def _write_in_turn(self, live: LiveSession) -> None:
-        prefix, batch = live.prefix, live.rest()
-        if not batch:
-            return
-        if prefix.position is None:
-            position = await self._workers.run(first_write, self.backend, prefix.header, batch)
-        else:
-            position = await self._workers.run(
-                self.backend.append, live.session.id, prefix.position, batch
-            )
-        live.prefix = StoredPrefix(prefix.header, position, prefix.count + len(batch))
-
-    # Stored sessions.
-
     def locate(self, meta: Mapping[str, Any]) -> Path:
         """Return where a session is kept, or will be; touches no storage."""
-        for live in self._live.values():
-            if live.session.id == meta["id"] and live.prefix.position is not None:
-                return live.prefix.position.path
-        return self.backend.locate(meta)
+        return self.live.path_of(meta["id"]) or self.backend.locate(meta)
 
     async def create(self, meta: Mapping[str, Any]) -> None:
         """See `SessionPersistence.create`."""
@@ -209,7 +141,7 @@ class PersistenceCoordinator:
 
     async def prepare(self, id: str) -> SessionPreparation:
         """See `SessionPersistence.prepare`."""
-        await self._settled(id)
+        await self.live.settled(id)
         return await self._chains.run(
             id, partial(self._hold, id), unclaimed=SessionPreparation.release
         )
@@ -217,7 +149,7 @@ class PersistenceCoordinator:
     async def load(self, id: str) -> SessionInspection:
         """See `SessionPersistence.load`."""
         if (session := self._sessions.get(id)) is not None:
-            await self.flush(session)
+            await self.live.flush(session)
             return _whole(session)
         with await self.prepare(id) as preparation:
             held = self._held[id]
@@ -225,7 +157,7 @@ class PersistenceCoordinator:
 
     async def inspect(self, id: str) -> SessionInspection:
         """See `SessionPersistence.inspect`."""
-        await self._settled(id)
+        await self.live.settled(id)
         if (session := self._sessions.get(id)) is not None:
             return SessionInspection(session.header, session.events)
         stored, closers = await self._chains.run(id, partial(self._read, id))
@@ -244,21 +176,6 @@ class PersistenceCoordinator:
     async def work(self, call: Callable[[], T]) -> T:
         """Run a blocking call of the backend that concerns no single session."""
         return await self._workers.run(call)
-
-    async def _settled(self, id: str) -> None:
-        """Wait for a predecessor of this id that is still being written."""
-        for live in list(self._leaving.get(id, ())):
-            await live.writes.flush()
-            self._forget(live)
-
-    def _forget(self, live: LiveSession) -> None:
-        """A session that left is written: nothing is left to do for it."""
-        live.writes.stop()
-        group = self._leaving.get(live.session.id, [])
-        if live in group:
-            group.remove(live)
-        if not group:
-            self._leaving.pop(live.session.id, None)
 
     async def _reserve(self, id: str, header: SessionHeader) -> None:
         self._refuse_taken(id)
@@ -366,7 +283,3 @@ def _whole(session: Session) -> SessionInspection:
     if interrupted_turn_closers(events):
         raise SessionConflict(session.id, "has an open turn; wait for its end")
     return SessionInspection(session.header, events)
-
-
-def _unwritten(session: Session, error: Exception) -> str:
-    return f"session {session.id!r} could not be written: {error_chain(error)}"

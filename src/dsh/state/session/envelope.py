@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from dsh.base.json import FrozenDict, NotLossless
+from dsh.base.json import FrozenDict, NotLossless, snapshot
 from dsh.state.session.errors import RefusedEvent
-from dsh.state.session.lossless import logged
 from dsh.state.session.surface import MAX_SAFE_INTEGER, is_index
 from dsh.state.session.vocabulary import RETIRED_SESSION_EVENT_TYPES
 
@@ -28,7 +27,7 @@ def snapshot_session_event(event: object) -> SessionEvent:
         RefusedEvent: it is not lossless JSON, or not an event.
     """
     try:
-        frozen = logged(event)
+        frozen = snapshot(event, logged=True)
     except NotLossless as error:
         kind = event.get("type") if isinstance(event, Mapping) else None
         raise RefusedEvent(kind, error.message) from error

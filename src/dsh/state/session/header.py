@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, cast
 
-from dsh.base.json import NotLossless
+from dsh.base.json import NotLossless, snapshot
 from dsh.state.session.errors import InvalidHeader
-from dsh.state.session.lossless import logged
 from dsh.state.session.surface import is_index
 from dsh.state.session.vocabulary import SESSION_FORMAT_VERSION
 
@@ -52,7 +51,7 @@ def checked_header(header: Mapping[str, Any], id: str | None = None) -> SessionH
         InvalidHeader: names the field.
     """
     try:
-        frozen: Any = logged(header)
+        frozen: Any = snapshot(header, logged=True)
     except NotLossless as error:
         raise InvalidHeader("header", f"is not JSON: {error.message}") from error
     if not isinstance(frozen, dict):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from dsh.base.clock import SYSTEM_CLOCK, Clock
-from dsh.base.json import FrozenDict, NotLossless
+from dsh.base.json import FrozenDict, NotLossless, snapshot
 from dsh.state.session.derive import MessageDerivation, derive_event_message
 from dsh.state.session.envelope import adopt_session_event, check_payload, snapshot_session_event
 from dsh.state.session.errors import (
@@ -23,7 +23,6 @@ from dsh.state.session.events import (
 )
 from dsh.state.session.header import checked_header, new_header
 from dsh.state.session.log import EventLog
-from dsh.state.session.lossless import logged
 from dsh.state.session.request import canonical_header
 from dsh.state.session.surface import SurfaceManager, SurfacePlan
 
@@ -190,7 +189,7 @@ class Session:
         if self._types.get(name) is not event_type:
             self._check_declared(event_type)
         try:
-            frozen = logged(data)
+            frozen = snapshot(data, logged=True)
         except NotLossless as error:
             raise RefusedEvent(name, error.message) from error
         if type(frozen) is not FrozenDict:
@@ -315,8 +314,8 @@ def _add_surface_fields(
 ) -> None:
     try:
         if source_event_seqs is not None:
-            fields["sourceEventSeqs"] = logged(list(source_event_seqs))
+            fields["sourceEventSeqs"] = snapshot(list(source_event_seqs), logged=True)
         if surface_op is not None:
-            fields["surfaceOp"] = logged(surface_op)
+            fields["surfaceOp"] = snapshot(surface_op, logged=True)
     except NotLossless as error:
         raise RefusedEvent(fields["type"], error.message) from error

@@ -107,7 +107,7 @@ def list_files(options: Options, selection: Selection) -> bool:
 
 def search(options: Options, selection: Selection) -> bool:
     """Write a record for each matching line of the selected files."""
-    from .grep import load, match_record, matching_lines
+    from .grep import search_file
     from .pattern import BadPattern, compile_pattern
 
     try:
@@ -117,13 +117,12 @@ def search(options: Options, selection: Selection) -> bool:
     found = False
     for path in walk(os.fsencode(options.path), selection):
         try:
-            text = load(path, binary=options.binary)
+            records = search_file(path, pattern, binary=options.binary)
         except OSError as error:
             selection.failed(path, error)
             continue
-        for number, line in matching_lines(text or "", pattern):
-            sys.stdout.write(match_record(path, number, line))
-            found = True
+        sys.stdout.writelines(records)
+        found = found or bool(records)
     return found
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import codecs
 import json
+import os
 import re
 from collections.abc import Iterator
 
+_PIECE = 1 << 24
 _BOMS = (
     (codecs.BOM_UTF8, None),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
@@ -15,24 +17,57 @@ _BOMS = (
 )
 
 
-def load(path: bytes, *, binary: bool) -> str | None:
-    """Read a file as text in which invalid bytes are lone surrogates.
+class BinaryFile(Exception):
+    """A file has NUL bytes, so it is no text."""
+
+
+def search_file(path: bytes, pattern: re.Pattern[str], *, binary: bool) -> list[str]:
+    """Return a record for each line of a file in which the pattern occurs.
 
     Args:
-        path: The file.
-        binary: Take a file with NUL bytes, too; otherwise it is ``None``.
+        path: The file; all of it is read before anything is returned.
+        pattern: One that never matches a line feed.
+        binary: Search a file with NUL bytes, too; otherwise it has no matches.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    shown = _field(os.fsdecode(path))
+    records: list[str] = []
+    lines_before = 0
+    try:
+        for text in pieces(path, binary=binary):
+            for number, line in matching_lines(text, pattern):
+                records.append(_record(shown, lines_before + number, line))
+            lines_before += text.count("\n")
+    except BinaryFile:
+        return []
+    return records
+
+
+def pieces(path: bytes, *, binary: bool) -> Iterator[str]:
+    """Yield a file in pieces of whole lines, in which invalid bytes are lone surrogates.
+
+    Raises:
+        BinaryFile: there is a NUL byte, and ``binary`` does not allow it.
     """
     with open(path, "rb") as file:
-        data = file.read()
-    for bom, encoding in _BOMS:
-        if data.startswith(bom):
-            data = data[len(bom) :]
-            if encoding is not None:
-                data = data.decode(encoding, "replace").encode("utf-8", "replace")
-            break
-    if not binary and b"\0" in data:
-        return None
-    return data.decode("utf-8", "surrogateescape")
+        data = file.read(_PIECE)
+        for bom, encoding in _BOMS:
+            if data.startswith(bom):
+                data = data[len(bom) :]
+                if encoding is not None:
+                    whole = data + file.read()
+                    data = whole.decode(encoding, "replace").encode("utf-8", "replace")
+                break
+        while data:
+            if more := file.read(_PIECE):
+                end = data.rfind(b"\n") + 1
+                data, more = data[:end], data[end:] + more
+            if not binary and b"\0" in data:
+                raise BinaryFile
+            yield data.decode("utf-8", "surrogateescape")
+            data = more
 
 
 def matching_lines(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
@@ -54,18 +89,17 @@ def matching_lines(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, s
         at = end
 
 
-def match_record(path: bytes, number: int, line: str) -> str:
-    """Return one match in the form of ripgrep's JSON output."""
-    data = {"path": _text(path), "lines": _text(_encode(line)), "line_number": number}
-    return json.dumps({"type": "match", "data": data}) + "\n"
+def _record(shown: str, number: int, line: str) -> str:
+    """Write a match as ripgrep does in its JSON output."""
+    data = f'{{"path":{shown},"lines":{_field(line)},"line_number":{number}}}'
+    return f'{{"type":"match","data":{data}}}\n'
 
 
-def _encode(line: str) -> bytes:
-    return line.encode("utf-8", "surrogateescape")
-
-
-def _text(data: bytes) -> dict[str, str]:
+def _field(text: str) -> str:
+    """Write a text, or its bytes when it stands for some that are none."""
     try:
-        return {"text": data.decode()}
-    except UnicodeDecodeError:
-        return {"bytes": base64.b64encode(data).decode()}
+        text.encode()
+    except UnicodeEncodeError:
+        data = base64.b64encode(text.encode("utf-8", "surrogateescape")).decode()
+        return f'{{"bytes":"{data}"}}'
+    return f'{{"text":{json.dumps(text)}}}'

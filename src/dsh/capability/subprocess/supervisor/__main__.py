@@ -1,15 +1,15 @@
-"""Entry of the folder when Python runs it by path; see `launcher` for the command line."""
+"""Entry when Python runs this file, or its folder, by path; see `launcher` for the command line."""
 
 import importlib
+import os
 import sys
-from pathlib import Path
 
 
 def main() -> int:
     """Import this folder as a package of its own, without importing dsh, and run it."""
-    here = Path(__file__).resolve().parent
-    sys.path.append(str(here.parent))
-    launcher = importlib.import_module(f"{here.name}.launcher")
+    parent, package = os.path.split(os.path.dirname(os.path.realpath(__file__)))
+    sys.path.append(parent)
+    launcher = importlib.import_module(f"{package}.launcher")
     status: int = launcher.main(sys.argv[1:])
     return status
 

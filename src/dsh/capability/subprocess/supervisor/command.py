@@ -15,7 +15,7 @@ from . import child, tree
 from .system import become_subreaper
 from .wire import TERMINATE, Request, encode_message, receive_request
 
-_SETTLE_S = 0.1
+_SETTLE_S = 0.25
 """Time left-over processes have to end by themselves, such as a ``tee`` that still flushes."""
 _KILL_PAUSE_S, _KILL_PAUSE_MAX_S = 0.005, 0.5
 """Between rounds of SIGKILL; it doubles, since a process in the kernel's hands may take long."""

@@ -12,7 +12,7 @@ import stat
 import sys
 from collections.abc import Iterable
 
-from .system import set_no_new_privs, syscall
+from .system import give_up_capabilities, set_no_new_privs, syscall
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_FLAG = 1
@@ -59,7 +59,7 @@ def restrict(read: Iterable[str], write: Iterable[str]) -> None:
     """Confine this process, and all it will start, to the given paths for good.
 
     Where the kernel can, signals to processes outside are refused, too: a confined command must
-    not end its own supervisor.
+    not end its own supervisor. Root loses the capabilities that would make all this moot.
 
     Raises:
         OSError: the kernel has no Landlock, or a path does not exist.
@@ -74,6 +74,7 @@ def restrict(read: Iterable[str], write: Iterable[str]) -> None:
             _grant(ruleset, path, handled & _READ)
         for path in write:
             _grant(ruleset, path, handled)
+        give_up_capabilities()
         set_no_new_privs()
         syscall(_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0))
     finally:

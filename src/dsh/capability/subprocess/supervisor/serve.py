@@ -7,7 +7,7 @@ import os
 import select
 import signal
 import socket
-import traceback
+from contextlib import suppress
 
 from . import command, tree
 from .system import become_subreaper
@@ -57,12 +57,12 @@ class _Server:
         byte, fds = receive_with_fds(self._requests, 1, 1)
         if not byte:
             return False
-        link = socket.socket(fileno=fds[0])
-        pid = os.fork()
-        if pid == 0:
-            self._be_supervisor(link)
-        self._supervisors.add(pid)
-        link.close()
+        with socket.socket(fileno=fds[0]) as link, suppress(OSError):
+            # Without a fork the link just closes, which tells dsh that nothing runs.
+            pid = os.fork()
+            if pid == 0:
+                self._be_supervisor(link)
+            self._supervisors.add(pid)
         return True
 
     def _be_supervisor(self, link: socket.socket) -> None:
@@ -72,6 +72,8 @@ class _Server:
             command.supervise(link)
             status = 0
         except BaseException:
+            import traceback
+
             traceback.print_exc()
         finally:
             os._exit(status)

@@ -30,7 +30,11 @@ def apply(ctx: Context, config: Config) -> None:
 
     pool = HttpPool()
     ctx.defer(pool.aclose, "llm-deepseek.connections")
-    ctx.llm.register_adapter(routes, DeepSeekAdapter(config, lookup, pool))
+    adapter = DeepSeekAdapter(config, lookup, pool)
+    ctx.llm.register_adapter(routes, adapter)
+    if adapter.will_need_tls():
+        # Loading certificates takes long, and a thread does it beside the rest of the start.
+        ctx.spawn(pool.warm(secure=True), "llm-deepseek.certificates")
 
 
 def preflight(config: Mapping[str, Any], environment: LaunchEnvironment) -> str | None:

@@ -121,6 +121,7 @@ class DeepSeekAdapter(LlmAdapter):
                             break
                         for chunk in decoder.push(data):
                             yield chunk
+                        guard.throw_if_aborted()  # one read may bring the whole reply
                 for chunk in decoder.finish():
                     yield chunk
             except (LlmError, TimeoutError) as error:
@@ -131,6 +132,13 @@ class DeepSeekAdapter(LlmAdapter):
                 raise
             finally:
                 await exchange.release(reuse=complete)
+
+    def will_need_tls(self) -> bool:
+        """Whether a request made now would have a key and go over TLS."""
+        try:
+            return self._endpoint().secure and bool(self._lookup(self._config.api_key_env))
+        except LlmError:  # told when a request is made
+            return False
 
     def _call(self, options: GenerateOptions) -> Call:
         endpoint = self._endpoint()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ class HttpPool:
             )
             self._clients[secure] = making
         return await asyncio.shield(making)
+
+    async def warm(self, *, secure: bool) -> None:
+        """Make a client before it is needed; that it fails is told to who needs it."""
+        with suppress(Exception):
+            await self.client(secure=secure)
 
     async def aclose(self) -> None:
         """Close all connections; requests under way fail."""

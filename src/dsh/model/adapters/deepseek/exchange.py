@@ -148,7 +148,7 @@ class Exchange:
     async def _read_some(self) -> bytes:
         """Read the body of an error, as far as it comes and fits."""
         body = bytearray()
-        with suppress(LlmError):  # the status says enough, should the body break off
+        with suppress(LlmError, TimeoutError):  # should the body break off, the status says enough
             while len(body) < MAX_ERROR_BYTES and (data := await self._read()) is not None:
                 body += data
         return bytes(body[:MAX_ERROR_BYTES])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -51,20 +51,22 @@ class ReadGuard:
         if self._timer is not None:
             self._timer.cancel()
 
-    async def run(self, read: Awaitable[_T]) -> _T:
+    async def run(self, read: Coroutine[Any, Any, _T]) -> _T:
         """Await ``read`` in the calling task.
 
         Raises:
             AbortedError: the signal aborted before the read was done.
             TimeoutError: the read took longer than the idle time.
         """
+        if self._signal is not None and self._signal.aborted:
+            # Not by cancelling: a read that need not wait would leave the cancellation pending.
+            read.close()
+            self.throw_if_aborted()
         task = asyncio.current_task()
         assert task is not None  # we are in a coroutine
         before = task.cancelling()
         self._since = self._loop.time()
         self._task = task
-        if self._signal is not None and self._signal.aborted:
-            self._interrupt()
         try:
             return await read
         except asyncio.CancelledError:
@@ -75,6 +77,11 @@ class ReadGuard:
             raise
         finally:
             self._task = None
+
+    def throw_if_aborted(self) -> None:
+        """Raise `AbortedError` when the signal aborted."""
+        if self._signal is not None and self._signal.aborted:
+            raise AbortedError(self._signal.reason)
 
     def _check(self) -> None:
         """Look whether the read under way is too old, and when to look again."""

@@ -31,6 +31,34 @@ _REASONS: Mapping[str, Literal["stop", "tool-calls", "max-tokens"]] = {
 }
 
 
+class _Words:
+    """The deltas of one block. Some providers cut them inside a character beyond U+FFFF."""
+
+    __slots__ = ("_half", "_parts")
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._half = ""
+
+    def take(self, text: str) -> str:
+        """Add a delta; return what of it can be shown already."""
+        if self._half or "\ud800" <= text[-1] <= "\udbff":
+            text = (
+                (self._half + text)
+                .encode("utf-16", "surrogatepass")
+                .decode("utf-16", "surrogatepass")
+            )
+            cut = "\ud800" <= text[-1] <= "\udbff"
+            self._half = text[-1] if cut else ""
+            text = text[:-1] if cut else text
+        self._parts.append(text)
+        return text
+
+    def whole(self) -> str:
+        """Return the text; half a character at its end, which nothing followed, included."""
+        return "".join(self._parts) + self._half
+
+
 class StreamDecoder:
     """Turns event data into chunks: one reasoning block, one text block, one block a call.
 
@@ -54,9 +82,9 @@ class StreamDecoder:
     def __init__(self, taken_ids: Container[str] = ()) -> None:
         self._next = 0
         self._text: int | None = None
-        self._words: list[str] = []
+        self._words = _Words()
         self._reasoning: int | None = None
-        self._thoughts: list[str] = []
+        self._thoughts = _Words()
         self._calls = ToolCalls(taken_ids)
         self._usage: TokenUsage | None = None
         self._reason: str | None = None
@@ -110,10 +138,10 @@ class StreamDecoder:
         ends: list[StreamChunk] = []
         self._next = self._calls.close(self._next, out, ends)
         if self._reasoning is not None:
-            thoughts = "".join(self._thoughts)
+            thoughts = self._thoughts.whole()
             ends.append(block_end(self._reasoning, {"type": "reasoning", "text": thoughts}))
         if self._text is not None:
-            words = "".join(self._words)
+            words = self._words.whole()
             ends.append(block_end(self._text, {"type": "text", "text": words}))
         out += sorted(ends, key=_block_order)
         if self._usage is not None:
@@ -148,16 +176,16 @@ class StreamDecoder:
                 raise _unexpected("reasoning_content", thought)
             if self._reasoning is None:
                 self._reasoning = self._open("reasoning", out)
-            self._thoughts.append(thought)
-            out.append(reasoning_delta(self._reasoning, thought))
+            if thought := self._thoughts.take(thought):
+                out.append(reasoning_delta(self._reasoning, thought))
         text = delta.get("content")
         if text:
             if not isinstance(text, str):
                 raise _unexpected("content", text)
             if self._text is None:
                 self._text = self._open("text", out)
-            self._words.append(text)
-            out.append(text_delta(self._text, text))
+            if text := self._words.take(text):
+                out.append(text_delta(self._text, text))
         calls = delta.get("tool_calls")
         if calls:
             if not isinstance(calls, list):

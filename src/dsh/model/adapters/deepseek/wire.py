@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dsh.base.json import dumps, thaw
@@ -125,21 +125,33 @@ def _assistant(message: Message) -> dict[str, Any]:
     return wire
 
 
-def _user(message: Message) -> Iterator[dict[str, Any]]:
+def _user(message: Message) -> list[dict[str, Any]]:
     content = message["content"]
     results = [block for block in content if block["type"] == "tool-result"]
-    text = _joined(content)
-    if text or not results:
-        yield {"role": "user", "content": text}
-    for result in results:
-        output = _joined(result["content"]) or _NO_OUTPUT
-        yield {"role": "tool", "tool_call_id": result["toolCallId"], "content": output}
+    wire = [
+        {
+            "role": "tool",
+            "tool_call_id": result["toolCallId"],
+            "content": _joined(result["content"]) or _NO_OUTPUT,
+        }
+        for result in results
+    ]
+    if len(results) < len(content) or not results:
+        text = _joined(content)
+        if text or not results:
+            wire.insert(0, {"role": "user", "content": text})
+    return wire
 
 
 def _joined(content: Sequence[Any]) -> str:
-    if any(block["type"] == "image" for block in content):
-        raise _no_images()
-    return "".join(block["text"] for block in content if block["type"] == "text")
+    texts: list[str] = []
+    for block in content:
+        kind = block["type"]
+        if kind == "text":
+            texts.append(block["text"])
+        elif kind == "image":
+            raise _no_images()
+    return texts[0] if len(texts) == 1 else "".join(texts)
 
 
 def _no_images() -> LlmError:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dsh.base.errors import message_of
-from dsh.base.json import dumps, equal
-from dsh.state.persistence.artifact.deep import loads_any_depth
+from dsh.base.json import dumps, equal, loads
 from dsh.state.persistence.errors import (
     SessionFormatUnsupportedError,
     SessionPersistenceCorruptionError,
@@ -50,7 +49,7 @@ def decode_header(line: bytes) -> SessionHeader:
         SessionPersistenceCorruptionError: it is not a header.
     """
     try:
-        record = loads_any_depth(line)
+        record = loads(line)
     except ValueError as error:
         raise SessionPersistenceCorruptionError("the first line is not JSON") from error
     if not isinstance(record, dict):
@@ -153,7 +152,7 @@ class RecordScanner:
         return Issue(self._line, expected, f"it holds event {found}, not event {expected}")
 
     def _decode(self, line: bytes) -> list[SessionEvent]:
-        value = loads_any_depth(line)
+        value = loads(line)
         if isinstance(value, dict):
             value = self._legacy.upgrade(value)
         events = decode_storage_record(value)
@@ -174,7 +173,7 @@ def _ends_turn(line: bytes) -> bool:
     if b"turn/end" not in line:
         return False
     try:
-        value = loads_any_depth(line)
+        value = loads(line)
     except ValueError:
         return False
     return isinstance(value, dict) and value.get("type") == "turn/end"

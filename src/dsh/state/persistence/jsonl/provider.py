@@ -60,8 +60,8 @@ class JsonlPersistence(SessionPersistence):
     async def _kept(self) -> AsyncIterator[None]:
         ctx, coordinator = self.ctx, self._coordinator
         ctx.on(SESSION_CREATED, lambda event: coordinator.attach(event.session))
-        ctx.on(SESSION_EVENT, lambda event: coordinator.appended(event.session))
-        ctx.on(SESSION_DISPOSED, lambda event: coordinator.detach(event.session))
+        ctx.on(SESSION_EVENT, coordinator.live.appended)
+        ctx.on(SESSION_DISPOSED, lambda event: coordinator.live.detach(event.session))
         ctx.on(SESSION_FLUSH, self._flush)
         for session in ctx.require(SessionStore).all():
             coordinator.attach(session)
@@ -72,7 +72,7 @@ class JsonlPersistence(SessionPersistence):
             await coordinator.close()
 
     async def _flush(self, event: SessionFlush) -> None:
-        await self._coordinator.flush(event.session)
+        await self._coordinator.live.flush(event.session)
 
     def locate(self, meta: Mapping[str, Any]) -> SessionLocation:
         """See `SessionPersistence.locate`."""

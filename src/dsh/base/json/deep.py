@@ -1,35 +1,80 @@
-"""Reading JSON that is nested deeper than the interpreter's stack."""
+"""JSON that is nested deeper than the interpreter's stack, read and written without recursion."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable, Iterator
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
 
-from dsh.base.json import loads
+if TYPE_CHECKING:
+    from json import JSONEncoder
 
-_SPACE = re.compile(r"[ \t\n\r]*")
-_SCALAR = re.compile(
-    r'"(?:[^"\\]|\\.)*"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null'
+_SPACE: Final = re.compile(r"[ \t\n\r]*+")
+_SCALAR: Final = re.compile(
+    r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+    r"|-?(?:0|[1-9]\d*+)(?:\.\d++)?(?:[eE][+-]?\d++)?|true|false|null",
+    re.ASCII,
 )
 
 
-def loads_any_depth(data: bytes) -> Any:
-    """Decode JSON; how deep it may be nested is a question of memory alone.
+def read_deep(text: str, read_scalar: Callable[[str], Any]) -> Any:
+    """Decode JSON text.
+
+    Args:
+        text: The text.
+        read_scalar: Decodes text without containers.
 
     Raises:
-        ValueError: the data is not JSON.
+        ValueError: the text is not JSON.
     """
-    try:
-        return loads(data)
-    except RecursionError:
-        return _Reader(data.decode("utf-8", "surrogatepass")).document()
+    return _Reader(text, read_scalar).document()
+
+
+def encode_deep(value: Any, encoder: JSONEncoder) -> Iterator[str]:
+    """Encode a value in pieces.
+
+    Args:
+        value: What to encode.
+        encoder: Encodes the parts that are not containers; its ``sort_keys`` is obeyed.
+    """
+    work: list[Any] = [value]
+    while work:
+        item = work.pop()
+        if type(item) is _Text:
+            yield item.text
+        elif isinstance(item, dict):
+            members = list(item.items())
+            if encoder.sort_keys:
+                members.sort(key=itemgetter(0))
+            work.append(_Text("}"))
+            for position, (key, member) in reversed(list(enumerate(members))):
+                work += [member, _Text(("," if position else "") + encoder.encode(key) + ":")]
+            work.append(_Text("{"))
+        elif isinstance(item, list):
+            work.append(_Text("]"))
+            for position in range(len(item) - 1, -1, -1):
+                work += [item[position], _Text("," if position else "")]
+            work.append(_Text("["))
+        else:
+            yield encoder.encode(item)
+
+
+class _Text:
+    """Punctuation on the work list of `encode_deep`."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
 
 
 class _Reader:
     """Reads one document with a list in place of the stack."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, read_scalar: Callable[[str], Any]) -> None:
         self._text = text
+        self._read_scalar = read_scalar
         self._at = 0
 
     def document(self) -> Any:
@@ -94,7 +139,7 @@ class _Reader:
         if match is None:
             raise ValueError(f"expected a value at {self._at}")
         self._at = match.end()
-        return loads(match[0])
+        return self._read_scalar(match[0])
 
     def _peek(self) -> str:
         space = _SPACE.match(self._text, self._at)

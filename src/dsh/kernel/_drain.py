@@ -1,0 +1,77 @@
+"""Waiting for dependants: a provider unloads only after they let go of its services."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dsh.kernel._stack import is_ancestor, reaches
+
+if TYPE_CHECKING:
+    from dsh.kernel._services import Binding
+    from dsh.kernel.fiber import Fiber
+
+
+class Drain:
+    """One wait for dependants: who is left, and what wakes the waiter."""
+
+    __slots__ = ("left", "wake")
+
+    def __init__(self) -> None:
+        self.left: dict[Fiber, None] = {}
+        self.wake: asyncio.Future[None] | None = None
+
+    def look_again(self) -> None:
+        """Wake the waiter."""
+        if self.wake is not None and not self.wake.done():
+            self.wake.set_result(None)
+
+    def released(self, holder: Fiber) -> None:
+        """Note that a dependant let go; the last one wakes the waiter."""
+        self.left.pop(holder, None)
+        if not self.left:
+            self.look_again()
+
+
+async def drain(fiber: Fiber, bindings: Sequence[Binding]) -> None:
+    """Wait until every dependant that loaded against the bindings let go of them.
+
+    Dependants that cannot (the owner itself, its ancestors, and whoever waits for this very
+    disposal) are released.
+    """
+    if not any(binding.holders for binding in bindings):
+        return
+    bindings = tuple(bindings)
+    wait = Drain()
+    released: set[Fiber] = set()
+    if fiber._drains is None:
+        fiber._drains = []
+    fiber._drains.append(wait)
+    fiber.kernel.recheck_drains()
+    fiber.kernel.draining[fiber] = None
+    try:
+        while _find_holders(fiber, bindings, wait, released):
+            wait.wake = asyncio.get_running_loop().create_future()
+            await wait.wake
+    finally:
+        fiber._drains.remove(wait)
+        if not fiber._drains:
+            fiber._drains = None
+            fiber.kernel.draining.pop(fiber, None)
+
+
+def _find_holders(
+    fiber: Fiber, bindings: Sequence[Binding], wait: Drain, released: set[Fiber]
+) -> bool:
+    wait.left.clear()
+    held = {holder for binding in bindings for holder in binding.holders or ()}
+    for holder in held - released:
+        if holder is fiber or is_ancestor(holder, fiber):
+            released.add(holder)
+        elif reaches(holder, fiber):
+            released.add(holder)
+            fiber.kernel.note_release(fiber, holder)
+        else:
+            wait.left[holder] = None
+    return bool(wait.left)

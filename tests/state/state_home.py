@@ -1,0 +1,49 @@
+"""A store and a persistence on a folder, for the tests here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dsh.kernel import Context
+from dsh.state.persistence.artifact.store import ArtifactStore
+from dsh.state.persistence.jsonl import JsonlPersistence
+from dsh.state.session.session import Session
+from dsh.state.session.store import LocalSessionStore
+
+_HOUR_MS = 3_600_000
+
+
+class Home:
+    """A root context with a store and a persistence that writes only when flushed."""
+
+    def __init__(self, root: Context, folder: Path, **config: Any) -> None:
+        self.root = root
+        self.folder = folder
+        self.config = {"root": str(folder), "writeBatchMaxDelayMs": _HOUR_MS, **config}
+
+    async def open(self) -> Home:
+        await self.root.plugin(LocalSessionStore)
+        self.fiber = await self.root.plugin(JsonlPersistence, self.config)
+        return self
+
+    @property
+    def store(self) -> LocalSessionStore:
+        return self.root.require(LocalSessionStore)
+
+    @property
+    def persistence(self) -> JsonlPersistence:
+        return self.root.require(JsonlPersistence)
+
+    def stored(self, id: str) -> list[Any] | None:
+        log = ArtifactStore(self.folder).load(id)
+        return None if log is None else log.events
+
+    def files(self) -> list[str]:
+        return sorted(path.name for path in self.folder.rglob("*") if path.is_file())
+
+    async def resume(self, id: str) -> Session:
+        with await self.persistence.prepare(id) as preparation:
+            self.store.enter(preparation.session, self.root)
+            self.store.announce(preparation.session)
+        return preparation.session
