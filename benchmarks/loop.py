@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import statistics
 import time
@@ -160,17 +161,18 @@ async def measure_chunks(count: int) -> ChunkFigures:
     rounds: list[tuple[float, ...]] = []
     for _ in range(5):
         root, agent = await mounted(model)
+        gc.collect()
         began = time.perf_counter()
         agent.followup(create_user_message("go"))
         await agent.when_idle()
         turn = time.perf_counter() - began
-        parts = (
-            live_appends(agent, model.reply),
-            await bare_stream(root.require(LlmRuntime)),
-            assembly(model.reply),
-        )
         await root.fiber.dispose()
-        rounds.append((turn, *parts))
+        root, agent = await mounted(model)
+        gc.collect()
+        appends = live_appends(agent, model.reply)
+        parts = (await bare_stream(root.require(LlmRuntime)), assembly(model.reply))
+        await root.fiber.dispose()
+        rounds.append((turn, appends, *parts))
     turn_us, append_us, stream_us, assemble_us = (
         statistics.median(values) / count * 1e6 for values in zip(*rounds, strict=True)
     )

@@ -101,15 +101,18 @@ def test_only_logged_values_are_held_to_what_other_readers_can_hold(value: float
 
 
 def test_depth_is_bounded_by_memory_only() -> None:
-    deep = nested(20_000)
+    deep = nested(50_000)
 
-    taken = json.snapshot(deep)
+    taken = json.snapshot(deep, logged=True)
     text = json.dumps(taken)
 
     assert text.startswith(b'[{"in":[{"in":[')
     assert json.equal(taken, deep)
+    assert json.equal(json.snapshot(deep), deep)
+    assert json.equal(json.loads(text), deep)
     assert json.equal(json.thaw(taken), deep)
-    assert type(json.freeze(nested(20_000))) is json.FrozenList
+    assert json.canonical(deep) == text.decode()
+    assert type(json.freeze(nested(50_000))) is json.FrozenList
 
 
 def test_copies_of_frozen_data_are_plain() -> None:
@@ -132,7 +135,102 @@ def test_canonical_text_does_not_depend_on_key_order() -> None:
     assert json.canonical({"b": 1, "a": [2]}) == json.canonical({"a": [2], "b": 1})
 
 
-@pytest.mark.parametrize("text", [b"NaN", b"{", b"[1,]", b"-Infinity"])
+@pytest.mark.parametrize("text", [b"NaN", b"{", b"[1,]", b"-Infinity", b"", b'"\xff"'])
 def test_text_that_is_not_json_raises_value_error(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         json.loads(text)
+
+
+@given(st.integers(min_value=2**63))
+def test_an_integer_of_any_size_is_read_as_it_was_written(number: int) -> None:
+    for value in ([number], {"a": -number}):
+        assert json.equal(json.loads(json.dumps(value)), value)
+        assert json.equal(json.loads(json.dumps(value).decode()), value)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_never_written_as_null(number: float) -> None:
+    for value in (number, {"a": [None, number]}):
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            json.dumps(value)
+    assert json.dumps({"null": None}) == b'{"null":null}'
+
+
+@given(values)
+def test_a_logged_value_is_what_every_reader_gives_back(value: object) -> None:
+    try:
+        taken = json.snapshot(value, logged=True)
+    except json.NotLossless:
+        return
+    assert json.equal(json.loads(json.dumps(taken)), taken)
+    assert json.equal(json.snapshot(taken, logged=True), taken)
+
+
+def test_the_halves_of_a_surrogate_pair_are_logged_as_one_character() -> None:
+    halves = "a\ud83d" + "\ude00\ud83d"
+
+    taken = json.snapshot({"a": [halves]}, logged=True)
+
+    assert taken == {"a": ["a\U0001f600\ud83d"]}
+    assert json.loads(json.dumps(taken)) == taken
+    assert json.snapshot(halves) == halves
+
+
+def test_a_key_that_reads_back_as_another_is_not_logged() -> None:
+    key = "\ud83d" + "\ude00"
+    with pytest.raises(json.NotLossless, match=r"\$\.a is not.*surrogate pair"):
+        json.snapshot({"a": {key: 1}}, logged=True)
+    assert json.snapshot({"é\ud83d": 1}, logged=True) == {"é\ud83d": 1}
+
+
+def unsound(value: Any) -> json.FrozenDict:
+    """Freeze the surface only, as a careless caller might."""
+    return json.FrozenDict({"a": 1, "inside": json.FrozenList(["b", value])})
+
+
+def test_a_frozen_part_is_shared_and_yet_looked_at_when_it_is_logged() -> None:
+    sound = json.freeze({"a": [1, {"b": "c"}]})
+    taken = json.snapshot({"x": sound}, logged=True)
+    assert taken["x"] is sound
+    assert json.snapshot(sound, logged=True) is sound
+
+    inner: list[Any] = [1]
+    hollow = unsound(inner)
+    taken = json.snapshot({"x": hollow}, logged=True)
+    inner.append(2)
+    assert taken == {"x": {"a": 1, "inside": ["b", [1]]}}
+    assert type(taken["x"]["inside"][1]) is json.FrozenList
+
+    for value, path in ((math.nan, "1"), (2**60, "1"), ((), "1")):
+        with pytest.raises(json.NotLossless, match=rf"\$\.x\.inside\[{path}\]"):
+            json.snapshot({"x": unsound(value)}, logged=True)
+
+
+def test_a_snapshot_of_what_is_frozen_looks_no_further() -> None:
+    deep = json.freeze(nested(5_000))
+    assert json.snapshot(deep) is deep
+
+
+def test_a_cycle_through_frozen_parts_is_refused_when_it_is_logged() -> None:
+    inner: list[Any] = []
+    cycle = unsound(inner)
+    inner.append(cycle)
+    with pytest.raises(json.NotLossless, match="contains itself"):
+        json.snapshot({"x": cycle}, logged=True)
+
+
+def test_a_cycle_is_not_frozen_for_ever() -> None:
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    with pytest.raises(json.NotLossless, match="contains itself"):
+        json.freeze(cycle)
+
+
+@pytest.mark.parametrize("logged", [False, True])
+def test_the_path_of_a_deep_fault_is_exact(logged: bool) -> None:
+    deep: Any = math.nan
+    for _ in range(100):
+        deep = {"k": [0, deep]}
+    with pytest.raises(json.NotLossless) as told:
+        json.snapshot(deep, logged=logged)
+    assert told.value.path == "$" + ".k[1]" * 100

@@ -9,8 +9,7 @@ from typing import Any, TypedDict
 import pytest
 from state_logs import answer, call, open_turn, reply, say, whole_turn
 
-from dsh.base.json import dumps, equal, loads
-from dsh.state.persistence.artifact.deep import _Reader
+from dsh.base.json import dumps, equal
 from dsh.state.persistence.artifact.frames import compress, scan_frames
 from dsh.state.persistence.artifact.layout import Encoding
 from dsh.state.persistence.artifact.reader import StoredLog, read_header
@@ -356,27 +355,6 @@ def test_what_was_nested_deeply_is_read_again(tmp_path: Path, encoding: Encoding
     assert stored is not None
     assert stored.tail is None
     assert equal(stored.events[0]["data"], session.events[0]["data"])
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"a" : [ 1 , -2.5e3 , true, null , "\\ud800" ] , "b":{} }',
-        "[[],{},[[1],[]]]",
-        '"x"',
-        "7",
-    ],
-)
-def test_the_reader_for_depth_agrees_with_the_common_one(text: str) -> None:
-    assert equal(_Reader(text).document(), loads(text))
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[", "[1", "[1 2]", '{"a"}', '{"a":}', "{1:2}", "[1]x", "nul", "01"]
-)
-def test_the_reader_for_depth_refuses_what_is_not_json(text: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        _Reader(text).document()
 
 
 def test_numbers_that_other_writers_allowed_are_read(tmp_path: Path) -> None:

@@ -440,12 +440,26 @@ async def test_a_result_names_its_call_and_keeps_its_error_code(loop: Loop) -> N
         ('"x"', '"x"'),
         ("NaN", "NaN"),
         ("```json\n{}\n```", "```json\n{}\n```"),
-        ("[" * 20_000, "[" * 20_000),
-        ('{"a":' * 20_000 + "1" + "}" * 20_000, '{"a":' * 20_000 + "1" + "}" * 20_000),
     ],
 )
 def test_raw_arguments_become_an_object_or_stay_text(raw: str, parsed: object) -> None:
     assert parse_arguments(raw) == parsed
+
+
+@pytest.mark.parametrize("raw", ["[" * 20_000, '{"a":' * 20_000 + "1" + "}" * 20_000])
+async def test_deeply_nested_arguments_cost_one_failed_call(loop: Loop, raw: str) -> None:
+    agent = await loop.agent()
+
+    async def act(key: str) -> str:
+        return key
+
+    add_tool(loop.root, act)
+    loop.model.will(calls(("a", "act", raw), ("b", "act", '{"key": "b"}')), "end")
+    agent.followup(user("go"))
+    await agent.when_idle()
+
+    assert [is_error for _, is_error, *_ in results(agent)] == [True, False]
+    assert reasons(agent) == [{"kind": "completed"}]
 
 
 @pytest.mark.parametrize("raw", ["{", "[1]", '"x"', "garbage" * 100_000, '{"other": 1}'])

@@ -102,7 +102,7 @@ def _take_logged_members(source: Any, frozen: bool, depth: int) -> FrozenDict:
         raise _Unfit
     members: FrozenDict = source if frozen else FrozenDict(source)
     for key, item in members.items():
-        if type(key) is not str:
+        if type(key) is not str or not (key.isascii() or _is_whole(key)):
             raise _Unfit
         kind = type(item)
         if kind is str:
@@ -147,6 +147,10 @@ def _whole_characters(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
     return text
+
+
+def _is_whole(text: str) -> bool:
+    return _whole_characters(text) == text
 
 
 def _is_negative_zero(number: float) -> bool:
@@ -210,9 +214,8 @@ class _DeepCopy:
         """Deal with the scalars up to the next container, and return that."""
         for at, item in frame.items:
             frame.at = at
-            if self._checked and frame.is_object and type(at) is not str:
-                path = self._path(self._frames[:-1])
-                raise NotLossless(path, f"the key {at!r} is not text")
+            if self._checked and frame.is_object:
+                self._check_key(at)
             if type(item) in self._entered:
                 return item
             if self._checked and (taken := self._scalar(item)) is not item:
@@ -230,6 +233,15 @@ class _DeepCopy:
         self._open.discard(id(frame.source))
         if frame.taken is not frame.source:
             self._frames[-1].put(frame.taken)
+
+    def _check_key(self, key: object) -> None:
+        problem = None
+        if type(key) is not str:
+            problem = "is not text"
+        elif self._logged and not _is_whole(key):
+            problem = "has a surrogate pair in two characters"
+        if problem is not None:
+            raise NotLossless(self._path(self._frames[:-1]), f"the key {key!r} {problem}")
 
     def _scalar(self, value: Any) -> Any:
         kind = type(value)

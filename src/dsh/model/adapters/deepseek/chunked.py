@@ -26,6 +26,11 @@ class ChunkedDecoder:
         self._in_trailers = False
         self.complete = False
 
+    @property
+    def rest(self) -> bytes:
+        """What came after the end of the body."""
+        return self._rest if self.complete else b""
+
     def feed(self, data: bytes) -> bytes:
         """Return the part of the body that ``data`` brings.
 

@@ -1,4 +1,4 @@
-"""HTTP/1.1 for httpx over asyncio streams, made for long streams of small events.
+"""HTTP/1.1 for httpx over asyncio, made for long streams of small events.
 
 The transport that comes with httpx hands on every HTTP chunk by itself, through a dozen calls, and
 imports two more libraries. This one gives whatever a read of the socket brought, as one piece.
@@ -6,26 +6,23 @@ imports two more libraries. This one gives whatever a read of the socket brought
 
 from __future__ import annotations
 
-import asyncio
-import re
 import ssl
-import time
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
 
 import httpx
 
 from dsh.model.adapters.deepseek.chunked import ChunkedDecoder
+from dsh.model.adapters.deepseek.connection import Connection, open_connection
+from dsh.model.adapters.deepseek.framing import Head, find_head, parse_head
 
-__all__ = ["StreamTransport"]
+__all__ = ["ON_SEND", "StreamTransport"]
+
+ON_SEND = "dsh.on-send"
+"""Request extension: called with a function that tells how many bytes are still to be sent."""
 
 _Origin = tuple[str, str, int]
 
-_READ_BYTES = 1 << 16
-_MAX_HEAD_BYTES = 1 << 16
-_KEPT_S = 30.0
 _KEPT_CONNECTIONS = 16
-_STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: .*)?")
 
 
 class StreamTransport(httpx.AsyncBaseTransport):
@@ -37,42 +34,54 @@ class StreamTransport(httpx.AsyncBaseTransport):
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
-        self._kept: dict[_Origin, list[_Connection]] = {}
+        self._kept: dict[_Origin, list[Connection]] = {}
+        self._busy: set[Connection] = set()
+        self._closed = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request and return when the head of its answer is there."""
+        """Send a request and return when the head of its answer is there.
+
+        A server may have closed a kept connection just now. When no byte of an answer came back
+        over one, the request is sent once more, over a new connection.
+        """
         head = _encode_head(request)
-        body = b"".join([part async for part in _parts(request)])
+        data = head + b"".join([part async for part in _parts(request)])
         url = request.url
         port = url.port or (443 if url.scheme == "https" else 80)
         origin = (url.scheme, url.host, port)
-        connection = self._take(origin) or await self._connect(request, origin)
-        try:
-            await connection.send(head + body)
-            status, headers = await connection.read_head()
-            stream = _Body(self, origin, connection, status, headers)
-        except BaseException:
-            connection.abort()
-            raise
-        return httpx.Response(status, headers=headers, stream=stream, request=request)
+        connection = self._take(origin)
+        if connection is not None:
+            try:
+                return await self._exchange(request, origin, connection, data)
+            except (httpx.ReadError, httpx.RemoteProtocolError):
+                if connection.heard or self._closed:
+                    raise
+        connection = await self._connect(request, origin)
+        return await self._exchange(request, origin, connection, data)
 
     async def aclose(self) -> None:
-        """Close the connections that are kept."""
+        """Close all connections; answers that are being read break off."""
+        self._closed = True
         kept, self._kept = self._kept, {}
-        for connections in kept.values():
-            for connection in connections:
-                await connection.close()
+        connections = [*self._busy, *(one for more in kept.values() for one in more)]
+        self._busy.clear()
+        for connection in connections:
+            connection.abort(httpx.ReadError("the HTTP client was closed"))
+        for connection in connections:
+            await connection.closed()
 
-    def give_back(self, origin: _Origin, connection: _Connection) -> None:
-        """Keep a connection for the next request."""
+    def give_back(self, origin: _Origin, connection: Connection, *, keep: bool) -> None:
+        """Take a connection out of use; keep it for the next request, if it is good for one."""
+        self._busy.discard(connection)
+        connection.rest()
         kept = self._kept.setdefault(origin, [])
-        if len(kept) >= _KEPT_CONNECTIONS:
+        room = len(kept) < _KEPT_CONNECTIONS
+        if keep and room and not self._closed and connection.is_usable():
+            kept.append(connection)
+        else:
             connection.abort()
-            return
-        connection.idle_since = time.monotonic()
-        kept.append(connection)
 
-    def _take(self, origin: _Origin) -> _Connection | None:
+    def _take(self, origin: _Origin) -> Connection | None:
         kept = self._kept.get(origin)
         while kept:
             connection = kept.pop()
@@ -81,167 +90,106 @@ class StreamTransport(httpx.AsyncBaseTransport):
             connection.abort()
         return None
 
-    async def _connect(self, request: httpx.Request, origin: _Origin) -> _Connection:
+    async def _connect(self, request: httpx.Request, origin: _Origin) -> Connection:
         scheme, host, port = origin
-        if scheme == "https" and self._tls is None:
+        secure = scheme == "https"
+        if secure and self._tls is None:
             raise httpx.UnsupportedProtocol("this client was made without TLS", request=request)
-        timeout = request.extensions.get("timeout", {}).get("connect")
+        return await open_connection(
+            host,
+            port,
+            tls=self._tls if secure else None,
+            timeout_s=request.extensions.get("timeout", {}).get("connect"),
+        )
+
+    async def _exchange(
+        self, request: httpx.Request, origin: _Origin, connection: Connection, data: bytes
+    ) -> httpx.Response:
+        self._busy.add(connection)
+        on_send: Callable[[Callable[[], int]], None] | None = request.extensions.get(ON_SEND)
         try:
-            async with asyncio.timeout(timeout):
-                reader, writer = await asyncio.open_connection(
-                    host,
-                    port,
-                    limit=_READ_BYTES,
-                    ssl=self._tls if scheme == "https" else None,
-                    happy_eyeballs_delay=0.25,
-                )
-        except TimeoutError as error:
-            raise httpx.ConnectTimeout(f"no connection within {timeout} s") from error
-        except OSError as error:  # TLS errors are among them
-            raise httpx.ConnectError(str(error) or type(error).__name__) from error
-        return _Connection(reader, writer)
-
-
-class _Connection:
-    """One connection; what was read too far stays for the next reader."""
-
-    __slots__ = ("_ahead", "_reader", "_writer", "idle_since")
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._ahead = b""
-        self.idle_since = 0.0
-
-    def is_usable(self) -> bool:
-        """Whether the server, as far as is known, still listens."""
-        fresh = time.monotonic() - self.idle_since < _KEPT_S
-        closing = self._writer.is_closing() or self._reader.at_eof()
-        return fresh and not closing and not self._ahead and self._reader.exception() is None
-
-    async def send(self, data: bytes) -> None:
-        self._writer.write(data)
-        try:
-            await self._writer.drain()
-        except OSError as error:
-            raise httpx.WriteError(_words(error)) from error
-
-    async def read_head(self) -> tuple[int, list[tuple[bytes, bytes]]]:
-        """Read status and headers of the answer, past any that only announce it."""
-        while True:
-            head = await self._read_until_blank_line()
-            first, *lines = head.split(b"\r\n")
-            matched = _STATUS.fullmatch(first)
-            if matched is None:
-                shown = first[:60].decode("latin-1")
-                raise httpx.RemoteProtocolError(f"{shown!r} is no HTTP answer")
-            status = int(matched[1])
-            if status >= 200:
-                return status, [_header(line) for line in lines if line]
-
-    async def _read_until_blank_line(self) -> bytes:
-        data = self._ahead
-        while (end := data.find(b"\r\n\r\n")) < 0:
-            if len(data) > _MAX_HEAD_BYTES:
-                raise httpx.RemoteProtocolError("the head of the answer does not end")
-            more = await self.read()
-            if not more:
-                said = "an incomplete answer" if data else "no answer"
-                raise httpx.RemoteProtocolError(f"the server closed the connection with {said}")
-            data += more
-        self._ahead = data[end + 4 :]
-        return data[:end]
-
-    async def read(self) -> bytes:
-        """Return what comes next; nothing at the end."""
-        try:
-            return await self._reader.read(_READ_BYTES)
-        except OSError as error:
-            raise httpx.ReadError(_words(error)) from error
-
-    async def read_body(self) -> bytes:
-        """Return the next part of the body, which may have come with the head."""
-        if self._ahead:
-            data, self._ahead = self._ahead, b""
-            return data
-        return await self.read()
-
-    def abort(self) -> None:
-        self._writer.transport.abort()
-
-    async def close(self) -> None:
-        self._writer.close()
-        with suppress(OSError):
-            await self._writer.wait_closed()
+            if self._closed:
+                raise httpx.ConnectError("the HTTP client was closed")
+            connection.send(data)
+            if on_send is not None:
+                on_send(lambda: connection.unsent)
+            head = await _read_head(connection, request.method)
+        except BaseException:
+            self.give_back(origin, connection, keep=False)
+            raise
+        stream = _Body(self, origin, connection, head)
+        return httpx.Response(head.status, headers=head.headers, stream=stream, request=request)
 
 
 class _Body(httpx.AsyncByteStream):
     """The body of one answer; closing it gives the connection back or ends it."""
 
     def __init__(
-        self,
-        transport: StreamTransport,
-        origin: _Origin,
-        connection: _Connection,
-        status: int,
-        headers: list[tuple[bytes, bytes]],
+        self, transport: StreamTransport, origin: _Origin, connection: Connection, head: Head
     ) -> None:
         self._transport = transport
         self._origin = origin
-        self._connection: _Connection | None = connection
+        self._connection: Connection | None = connection
+        self._head = head
         self._complete = False
-        fields = {name.lower(): value.strip() for name, value in headers}
-        self._keep = fields.get(b"connection", b"").lower() != b"close"
-        self._decoder = None
-        self._left: int | None = None
-        if status in (204, 304):
-            self._left = 0
-        elif fields.get(b"transfer-encoding", b"").lower().endswith(b"chunked"):
-            self._decoder = ChunkedDecoder()
-        elif b"content-length" in fields:
-            self._left = _length(fields[b"content-length"])
-        else:
-            self._keep = False  # the body ends with the connection
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         connection = self._connection
         if connection is None:
             return
-        if self._decoder is not None:
-            while not self._decoder.complete:
-                data = self._decode(await connection.read_body())
-                if data:
+        if self._head.chunked:
+            decoder = ChunkedDecoder()
+            while not decoder.complete:
+                if data := _decode(decoder, _not_empty(await connection.read())):
                     yield data
-        elif self._left is not None:
-            while self._left > 0:
-                data = (await connection.read_body())[: self._left]
-                self._left -= len(data)
-                yield self._not_empty(data)
+            connection.put_back(decoder.rest)
+        elif self._head.length is not None:
+            left = self._head.length
+            while left > 0:
+                data = _not_empty(await connection.read())
+                connection.put_back(data[left:])
+                data = data[:left]
+                left -= len(data)
+                yield data
         else:
-            while data := await connection.read_body():
+            while data := await connection.read():
                 yield data
         self._complete = True
 
     async def aclose(self) -> None:
         connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        if self._complete and self._keep:
-            self._transport.give_back(self._origin, connection)
-        else:
-            connection.abort()
+        if connection is not None:
+            keep = self._complete and self._head.keep
+            self._transport.give_back(self._origin, connection, keep=keep)
 
-    def _decode(self, data: bytes) -> bytes:
-        assert self._decoder is not None  # asked by the caller
-        try:
-            return self._decoder.feed(self._not_empty(data))
-        except ValueError as error:
-            raise httpx.RemoteProtocolError(str(error)) from error
 
-    def _not_empty(self, data: bytes) -> bytes:
-        if not data:
-            raise httpx.RemoteProtocolError("the server closed the connection in mid-answer")
-        return data
+async def _read_head(connection: Connection, method: str) -> Head:
+    """Read the head of the answer, past any that only announce it."""
+    data = b""
+    while True:
+        while (found := find_head(data)) is None:
+            more = await connection.read()
+            if not more:
+                said = "an incomplete answer" if data else "no answer"
+                raise httpx.RemoteProtocolError(f"the server closed the connection with {said}")
+            data += more
+        head, data = found
+        if (parsed := parse_head(head, method)) is not None:
+            connection.put_back(data)
+            return parsed
+
+
+def _decode(decoder: ChunkedDecoder, data: bytes) -> bytes:
+    try:
+        return decoder.feed(data)
+    except ValueError as error:
+        raise httpx.RemoteProtocolError(str(error)) from error
+
+
+def _not_empty(data: bytes) -> bytes:
+    if not data:
+        raise httpx.RemoteProtocolError("the server closed the connection in mid-answer")
+    return data
 
 
 async def _parts(request: httpx.Request) -> AsyncIterator[bytes]:
@@ -253,23 +201,6 @@ async def _parts(request: httpx.Request) -> AsyncIterator[bytes]:
 def _encode_head(request: httpx.Request) -> bytes:
     lines = [request.method.encode("ascii") + b" " + request.url.raw_path + b" HTTP/1.1"]
     lines += [name + b": " + value for name, value in request.headers.raw]
-    if any(b"\n" in line or b"\r" in line for line in lines):
+    if any(b"\n" in line or b"\r" in line or b"\0" in line for line in lines):
         raise httpx.LocalProtocolError("a header holds a line break")
     return b"\r\n".join(lines) + b"\r\n\r\n"
-
-
-def _header(line: bytes) -> tuple[bytes, bytes]:
-    name, colon, value = line.partition(b":")
-    if not colon or not name or name != name.strip():
-        raise httpx.RemoteProtocolError(f"{line[:60]!r} is no header")
-    return name, value.strip()
-
-
-def _length(value: bytes) -> int:
-    if not value.isdigit():
-        raise httpx.RemoteProtocolError(f"{value[:40]!r} is no length")
-    return int(value)
-
-
-def _words(error: OSError) -> str:
-    return str(error) or type(error).__name__
