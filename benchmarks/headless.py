@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from report import table
+from report import compiled, table
 
 BENCH = Path(os.environ.get("DSH_BENCH", Path(__file__).parents[2] / "shared" / "bench"))
 FIGURES: list[tuple[str, tuple[str, ...], str]] = [
@@ -48,7 +48,7 @@ def measure(dsh: str, runs: int, *extra: str) -> dict[str, Any]:
             ]
             argv += ["--out", str(out), "--n", str(runs), *extra, section]
             done = subprocess.run(
-                argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False
+                argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False, env=compiled()
             )
             if done.returncode:
                 last = done.stderr.decode().strip().splitlines()[-1]

@@ -18,8 +18,15 @@ class Sample:
     peak_mb: float
 
 
+def compiled(env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return an environment in which modules are compiled once, as on a user's machine."""
+    base = os.environ if env is None else env
+    return {name: text for name, text in base.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def run_once(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Sample:
     """Run a command to its end; fails when the command does."""
+    env = compiled(env)
     start = time.perf_counter()
     process = subprocess.Popen(
         argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE

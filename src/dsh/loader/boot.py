@@ -6,11 +6,12 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from dsh.base.values import value
 from dsh.kernel import Context
 from dsh.loader.audit import Problem, audit, boot_failed, describe, problems_of
 from dsh.loader.compose import Composition
@@ -27,7 +28,7 @@ EXIT_FAILURE: Final = 1
 EXIT_SIGTERM_ONESHOT: Final = 143
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Launch:
     """Everything that one run of a profile needs."""
 

@@ -6,9 +6,9 @@ import math
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
+from dsh.base.values import value
 from dsh.loader import expr_ast as ast
 from dsh.loader.errors import ExprError
 from dsh.loader.expr import Expr
@@ -35,7 +35,7 @@ PLATFORM: Final = {"win32": "win32", "darwin": "darwin"}.get(sys.platform, "linu
 """``process.platform``, in the spelling that configurations compare with."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ExprScope:
     """What an expression can see besides the language's own names."""
 

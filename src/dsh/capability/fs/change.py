@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from dsh.base.values import value
 from dsh.capability.fs import paths
 from dsh.capability.fs.place import Folder, Place, not_regular, opened, publish
 from dsh.capability.fs.service import (
@@ -164,7 +164,7 @@ def _admit(found: os.stat_result | None, expected: WriteExpectation, path: str) 
         raise stale(path, "changed since it was last read")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Prior:
     marked: bool
     """Starts with a byte order mark."""

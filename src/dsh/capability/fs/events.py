@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NotRequired, TypeAlias, TypedDict
 
+from dsh.base.values import value
 from dsh.capability.fs.service import EditExpectation, FsTarget, WriteExpectation
 from dsh.kernel import Emit, Waterfall
 from dsh.state.session.events import EventType
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dsh.execution.tools.service import ToolExecution
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FsWriteIntent:
     """A tool is about to write a whole file."""
 
@@ -22,7 +22,7 @@ class FsWriteIntent:
     """The call; its agent's session is whose knowledge counts."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FsEditIntent:
     """A tool is about to change a piece of a file."""
 
@@ -30,14 +30,14 @@ class FsEditIntent:
     actor: ToolExecution
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Present:
     """The target was there, in this version."""
 
     version: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Absent:
     """Nothing was there."""
 
@@ -46,7 +46,7 @@ FsObservation: TypeAlias = Present | Absent
 """What a tool saw of a target."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FsObserved:
     """A tool read, wrote or missed a target."""
 

@@ -13,8 +13,8 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from dsh.base.values import value
 from dsh.capability.fs.service import FsError
 
 _WALK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
@@ -23,7 +23,7 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Place:
     """A canonical path as a trusted folder and the components below it."""
 
@@ -35,7 +35,7 @@ class Place:
     """The base is the border of what may be changed."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Folder:
     """An open parent folder and the one name in it that is at stake."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from dsh.base.errors import DshError
+from dsh.base.values import value
 from dsh.kernel import Service
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class FsError(DshError):
         super().__init__(message, code=code)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FsTarget:
     """A resolved path, which need not exist."""
 
@@ -59,7 +59,7 @@ class FsTarget:
     """Absolute path as it was asked for; what people and models see."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FsInfo:
     """What is known of an existing target."""
 
@@ -70,7 +70,7 @@ class FsInfo:
     """Bytes; ``None`` where the provider cannot tell cheaply."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FsLinkInfo:
     """As `FsInfo`, for the last path component itself instead of what it links to."""
 
@@ -79,7 +79,7 @@ class FsLinkInfo:
     size: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FsEntry:
     """One name in a directory."""
 
@@ -90,7 +90,7 @@ class FsEntry:
     size: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FsText:
     """A path opened as text in one operation, so that its parts belong together."""
 
@@ -102,12 +102,12 @@ class FsText:
     caller's limit and should be streamed."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CreateIfAbsent:
     """Publish only where nothing is; never replaces a competitor."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReplaceIfVersion:
     """Publish only over exactly this version of the target."""
 
@@ -121,7 +121,7 @@ EditExpectation: TypeAlias = ReplaceIfVersion | None
 """What must be true of the target when an edit starts; ``None`` asks nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FsEdit:
     """A literal replacement; line ends in both strings may be written in any style."""
 
@@ -130,7 +130,7 @@ class FsEdit:
     replace_all: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FsWritten:
     """A published write. Texts have LF line ends and no byte order mark."""
 
@@ -141,7 +141,7 @@ class FsWritten:
     after: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FsEdited:
     """A published edit; texts as in `FsWritten`."""
 

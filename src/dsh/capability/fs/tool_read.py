@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from pydantic import Field
 
+from dsh.base.values import value
 from dsh.capability.fs.desk import Desk, envelope
 from dsh.capability.fs.events import Absent, Present
 from dsh.capability.fs.languages import LANGUAGES
@@ -40,7 +40,7 @@ class ReadValue(TypedDict):
     totalLines: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReadLimits:
     """The bounds of one result."""
 

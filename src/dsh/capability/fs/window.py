@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypedDict
+
+from dsh.base.values import value
 
 
 class NumberedLine(TypedDict):
@@ -13,7 +14,7 @@ class NumberedLine(TypedDict):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WindowLimits:
     """What a window may hold."""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 from dsh.base.signal import AbortSignal
+from dsh.base.values import record
 from dsh.capability.fs.service import FsError
 
 T = TypeVar("T")
@@ -60,7 +61,7 @@ async def _settled(running: asyncio.Future[T]) -> None:
     running.exception()  # seen, though nobody is left to hear of it
 
 
-@dataclass(slots=True)
+@record
 class _Turnstile:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0

@@ -7,13 +7,13 @@ import hashlib
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dsh.base.values import record
 from dsh.capability.sandbox.escalation import escalate
 from dsh.capability.sandbox.events import SANDBOX_MODE, SandboxModeSet
 from dsh.capability.sandbox.service import (
@@ -47,7 +47,7 @@ class SandboxPolicyConfig(BaseModel):
     """Root of operations without a session directory; default: the process's own."""
 
 
-@dataclass(slots=True)
+@record
 class _Fold:
     """The last mode in the first ``seen`` events of a log."""
 

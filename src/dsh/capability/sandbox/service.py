@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from dsh.base.errors import DshError
+from dsh.base.values import value
 from dsh.kernel import Service
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class EscalationRefused(DshError):
         self.outcome = outcome
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ResolvedPolicy:
     """The file policy of one operation."""
 
@@ -83,7 +83,7 @@ class ResolvedPolicy:
         return (self.workspace_root, self.temp_dir)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class RunnerFailureRule:
     """How to tell from stderr that the sandbox runner failed, not the command."""
 
@@ -95,7 +95,7 @@ class RunnerFailureRule:
     """Whole lines that are notices of the runner and never failures."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Confinement:
     """A command line as it must be spawned to be confined."""
 
@@ -131,7 +131,7 @@ class SandboxProvider(Service, ABC):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class EscalationRequest:
     """What a tool call asks for when it wants a wider mode for itself."""
 

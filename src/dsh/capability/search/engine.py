@@ -7,10 +7,10 @@ import os
 import re
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from dsh.base.signal import AbortedError
+from dsh.base.values import value
 from dsh.capability.search.records import parse_lines, parse_paths
 from dsh.capability.search.service import (
     FileQuery,
@@ -54,7 +54,7 @@ _STAND_IN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Bounds:
     """What one search process may use."""
 
@@ -63,7 +63,7 @@ class Bounds:
     grace_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Answer:
     output: bytes
     unreadable: int

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from dsh.base.errors import DshError
+from dsh.base.values import value
 
 if TYPE_CHECKING:
     from dsh.base.signal import AbortSignal
@@ -30,7 +30,7 @@ class SearchError(DshError):
         super().__init__(message, code=code)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Scope:
     """Where to search: a folder that exists, and what in it."""
 
@@ -42,7 +42,7 @@ class Scope:
     """``path`` is a file, which is searched even if it looks binary or would be ignored."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FileQuery:
     """Which files have a matching path. Hidden and ignored ones count, version control does not."""
 
@@ -51,7 +51,7 @@ class FileQuery:
     """Any of them suffices."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LineQuery:
     """Which lines match. Hidden, ignored and binary files are left out."""
 
@@ -62,7 +62,7 @@ class LineQuery:
     """Only files that match one of them, if there are any."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LineMatch:
     """One matching line."""
 
@@ -74,7 +74,7 @@ class LineMatch:
     """Without its end; ``None`` when it is not valid UTF-8."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Found:
     """The files of a `FileQuery`, in no order."""
 
@@ -84,7 +84,7 @@ class Found:
     """Folders that could not be searched."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Matched:
     """The lines of a `LineQuery`: by path, then by number."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from dsh.base.values import value
 from dsh.capability.search.ground import Ground
 from dsh.capability.search.listing import GlobValue, paths_meta, present_search, render_paths
 from dsh.capability.search.query import absolute_path, globs_for, shown_path
@@ -26,7 +26,7 @@ PROMPT = (
 """What the system prompt says of the tool."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GlobBounds:
     """The bounds of one result."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from dsh.base.values import value
 from dsh.capability.search.ground import Ground
 from dsh.capability.search.listing import (
     NOT_TEXT,
@@ -33,7 +33,7 @@ PROMPT = (
 """What the system prompt says of the tool."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GrepBounds:
     """The bounds of one result."""
 

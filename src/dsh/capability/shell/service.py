@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from dsh.base.values import value
 from dsh.kernel import Service
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from dsh.kernel import Effect
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class ShellRequest:
     """What a caller wants run; everything left out has a default of the executor."""
 
@@ -35,7 +36,7 @@ class ShellRequest:
     policy: ResolvedPolicy | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class ShellSpec:
     """A request with every blank filled in."""
 
@@ -49,7 +50,7 @@ class ShellSpec:
     policy: ResolvedPolicy
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StreamText:
     """What is left of one output stream."""
 
@@ -59,7 +60,7 @@ class StreamText:
     """File with the whole stream; only with ``truncated``."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SandboxOutcome:
     """What the sandbox had to do with the result."""
 
@@ -71,7 +72,7 @@ class SandboxOutcome:
     """The sandbox broke down and the command never ran; only of background commands."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class ShellRunResult:
     """How a foreground command ended.
 
@@ -88,7 +89,7 @@ class ShellRunResult:
     sandbox: SandboxOutcome | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ShellDelta:
     """Output of a background command since the last read."""
 
@@ -161,7 +162,7 @@ class ShellExecutor(Service, ABC):
         """
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ShellVariable:
     """An environment variable as the model sees it described."""
 
@@ -170,7 +171,7 @@ class ShellVariable:
     contributor: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ShellEnvContributor:
     """Adds ``DSH_*`` variables to the commands that agents run."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dsh.base.errors import DshError
+from dsh.base.values import value
 from dsh.kernel import Service
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class ExecutableNotFound(SubprocessError, LookupError):
         self.command = command
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Spill:
     """Where the whole of a stream goes when memory keeps only a part of it."""
 
@@ -68,7 +69,7 @@ class Spill:
     """An existing folder of the caller's; ``None`` uses a private one of the runtime."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Collect:
     """Keep a bounded part of an output stream in memory."""
 
@@ -82,7 +83,7 @@ OutputMode = Literal["pipe", "inherit", "ignore"] | Collect
 """``pipe`` hands the caller a reader, ``inherit`` shares dsh's own stream."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FileGrants:
     """The only paths a confined process may touch; the kernel refuses everything else.
 
@@ -94,7 +95,7 @@ class FileGrants:
     """Readable, too; a folder grants the tree below it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class SpawnSpec:
     """One program to run. The spec says everything; nothing is taken from ambient state but env."""
 
@@ -119,7 +120,7 @@ class SpawnSpec:
     """Let processes that the program left behind live on until `ProcessHandle.terminate`."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ProcessExit:
     """How a program ended: exactly one of the two is set."""
 
@@ -128,7 +129,7 @@ class ProcessExit:
     """Name such as ``SIGKILL``."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OutputSlice:
     """A part of a collected stream, by absolute byte position."""
 

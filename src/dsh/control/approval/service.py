@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from dsh.base.errors import DshError
 from dsh.base.signal import AbortSignal
+from dsh.base.values import value
 from dsh.kernel import Service
 from dsh.model.messages import CallId
 
@@ -28,7 +28,7 @@ class ApprovalError(DshError, RuntimeError):
     code = "APPROVAL"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ApprovalRequest:
     """One question; it carries no arguments, the log has them under the call's id."""
 

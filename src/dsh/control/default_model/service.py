@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 
+from dsh.base.values import value
 from dsh.kernel import Service
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ModelSelection:
     """A model route, with an effort when one was chosen."""
 

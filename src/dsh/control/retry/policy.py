@@ -126,7 +126,7 @@ class Retrier:
         )
         if isinstance(policy, NormalRetry):
             entry["maxRetries"] = policy.max_retries
-        if event.signal.aborted:
+        if event.signal.aborted or self._stop.aborted:
             return None
         session = event.agent.session
         session.append(LLM_RETRY, entry)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
+
+from dsh.base.values import value
 
 if TYPE_CHECKING:
     from dsh.state.session.events import SessionEvent
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConsumedWork:
     """The last turn that accounts for work, and whether later input was dropped unrun."""
 

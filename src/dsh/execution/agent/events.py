@@ -6,9 +6,9 @@ agent's own context hear that agent alone, untagged listeners hear all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
 
+from dsh.base.values import value
 from dsh.kernel import Emit, Serial, Waterfall
 from dsh.model.llm.service import LlmCallConfig
 from dsh.state.session.events import EventType
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from dsh.model.messages import UserMessage
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentCreated:
     """An agent is set up and in both registries; raising takes it back."""
 
     agent: Agent
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentDisposed:
     """An announced agent is gone from the registry; its session is still stored."""
 
     agent: Agent
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentSessionStarted:
     """An agent is about to begin; the first moment at which messages may be queued."""
 
@@ -45,7 +45,7 @@ class AgentSessionStarted:
     source: SessionStartSource
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentStatusChanged:
     """The public status is now ``status``."""
 
@@ -53,7 +53,7 @@ class AgentStatusChanged:
     status: AgentStatus
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class InboxInserted:
     """A message began to wait."""
 
@@ -61,7 +61,7 @@ class InboxInserted:
     message: UserMessage
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class InboxDiscarded:
     """A waiting message was withdrawn before any turn took it."""
 
@@ -69,7 +69,7 @@ class InboxDiscarded:
     message: UserMessage
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class InboxClaimed:
     """A turn took a waiting message; it never goes back."""
 
@@ -78,12 +78,12 @@ class InboxClaimed:
     turn: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reject:
     """End the turn as ``blocked`` before the proposed step."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Enter:
     """Enter the proposed step with these messages."""
 
@@ -94,7 +94,7 @@ PreStepDecision = Reject | Enter
 """What becomes of a proposed step."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentPreStep:
     """A step is proposed with the messages claimed for it.
 
@@ -109,7 +109,7 @@ class AgentPreStep:
     signal: AbortSignal
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentRequest:
     """A model request is being configured; the value of ``next()`` is frozen."""
 
@@ -119,12 +119,12 @@ class AgentRequest:
     signal: AbortSignal
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Retry:
     """Ask the model again in the same step."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentRequestError:
     """A model request failed in the provider; a listener may own the recovery."""
 
@@ -137,7 +137,7 @@ class AgentRequestError:
     signal: AbortSignal
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentTurnStopping:
     """A turn has nothing left to do; ``agent.steer`` keeps it going."""
 
@@ -146,7 +146,7 @@ class AgentTurnStopping:
     signal: AbortSignal
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentErrorRaised:
     """A driver failed; cancellation is not told here."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, cast
 
+from dsh.base.values import record
 from dsh.execution.agent.events import AGENT_REQUEST, AgentRequest
 from dsh.execution.prompt.events import SYSTEM_PROMPT_ASSEMBLE, PromptAssembling
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from dsh.model.llm.service import LlmCallConfig
 
 
-@dataclass(slots=True)
+@record
 class SelectionRef:
     """A choice that may change at any time, and the one that the last prompt was made for."""
 

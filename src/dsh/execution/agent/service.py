@@ -6,7 +6,6 @@ The loop that drives agents is a factory behind the registry, so another loop ca
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -20,6 +19,7 @@ from typing import (
 )
 
 from dsh.base.errors import DshError
+from dsh.base.values import value
 from dsh.kernel import Service
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ PARENT_CANCEL: AgentCancelCause = {"kind": "parent"}
 DISPOSED_CANCEL: AgentCancelCause = {"kind": "disposed"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class AgentOptions:
     """The route an agent starts on; policies may choose another for each request."""
 
@@ -234,7 +234,7 @@ AgentSetup: TypeAlias = (
 """Composes an unpublished agent through its context; must not drive it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class CreateAgent:
     """How to make a fresh agent."""
 
@@ -250,7 +250,7 @@ class CreateAgent:
     """Runs before anybody else sees the agent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class ResumeAgent:
     """How to bring a stored session back to life."""
 

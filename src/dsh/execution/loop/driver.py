@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from dsh.base.errors import error_chain
 from dsh.base.signal import AbortController
+from dsh.base.values import value
 from dsh.execution.agent.dispatch import assemble_context_for
 from dsh.execution.agent.events import (
     AGENT_ERROR,
@@ -57,7 +57,7 @@ _MAX_TOKENS: Final[Reason] = {"kind": "max-tokens"}
 _BLOCKED: Final[Reason] = {"kind": "blocked"}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Opening:
     """What the synchronous prefix of a turn did."""
 
@@ -71,7 +71,7 @@ class Opening:
             raise self.error
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Ending:
     """How a turn ended on its own."""
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from dsh.base.values import value
 from dsh.kernel import Emit
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConfiguredAgentFailed:
     """An agent from the loop's own configuration could not be started."""
 

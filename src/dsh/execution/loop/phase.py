@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from dsh.base.signal import AbortController
+from dsh.base.values import record
 
 
-@dataclass(slots=True)
+@record
 class Idle:
     """Nothing runs."""
 
     last_turn: int
 
 
-@dataclass(slots=True)
+@record
 class Maintenance:
     """A job holds the agent; turns wait."""
 
@@ -25,7 +26,7 @@ class Maintenance:
     wake_requested: bool = False
 
 
-@dataclass(slots=True)
+@record
 class Running:
     """A driver lives; one controller spans one turn."""
 

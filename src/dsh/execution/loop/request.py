@@ -7,10 +7,10 @@ else of it reaches the model.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dsh.base.json import FrozenDict, FrozenList, equal, snapshot
+from dsh.base.values import value
 from dsh.execution.agent.events import AGENT_REQUEST, AgentRequest
 from dsh.execution.loop.service import NoModel
 from dsh.model.failures import LlmError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dsh.state.session.session import Session
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LoopRequest:
     """One attempt at the model, ready to go."""
 

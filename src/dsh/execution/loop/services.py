@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from dsh.base.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from dsh.state.session.service import SessionStore
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LoopServices:
     """The services that the loop injects, and its live limit."""
 

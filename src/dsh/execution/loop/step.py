@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from dsh.base.values import record, value
 from dsh.execution.agent.events import AGENT_REQUEST_ERROR, AgentRequestError, Retry
 from dsh.execution.agent.service import DISPOSED_CANCEL
 from dsh.execution.loop.phase import is_outer_cancel
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from dsh.state.session.events import AssistantChunkData, AssistantMessageData
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StepOutcome:
     """What a finished step means for its turn."""
 
@@ -38,7 +39,7 @@ class StepOutcome:
     """The model has not seen the results of its tools."""
 
 
-@dataclass(slots=True)
+@record
 class _Reply:
     """One attempt's chunks: assembled, and where they are in the log."""
 

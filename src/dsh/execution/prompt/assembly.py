@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import isfinite
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from dsh.base.json import NotLossless, snapshot
 from dsh.base.text import did_you_mean
+from dsh.base.values import record
 from dsh.execution.prompt.events import (
     SYSTEM_PROMPT_ASSEMBLE,
     SYSTEM_PROMPT_CHANGE,
@@ -97,7 +98,7 @@ def _taken(kind: str) -> Callable[[str], Exception]:
     return error
 
 
-@dataclass(slots=True)
+@record
 class Layer:
     """What one scope contributes."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from dsh.base.values import record, value
 from dsh.execution.prompt.service import AssembleContext, PromptAssembly
 from dsh.kernel import Emit, Waterfall
 
 
-@dataclass(slots=True)
+@record
 class PromptAssembling:
     """A prompt is being assembled; listeners return the assembly to use."""
 
@@ -16,7 +15,7 @@ class PromptAssembling:
     context: AssembleContext
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PromptChanged:
     """Some contribution was added or removed."""
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
 
 from dsh.base.errors import DshError
 from dsh.base.signal import AbortSignal
+from dsh.base.values import record, value
 from dsh.kernel import Effect, Service
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class UnknownVariable(PromptError, LookupError):
         self.part, self.problem, self.known = part, problem, tuple(known)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AssembleContext:
     """For whom a prompt is assembled."""
 
@@ -70,7 +71,7 @@ class AssembleContext:
 PromptText: TypeAlias = str | Callable[[AssembleContext], str]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PromptSection:
     """A part of the system prompt; parts follow each other in ascending ``order``."""
 
@@ -81,7 +82,7 @@ class PromptSection:
     """This section is the whole system prompt; at most one effective section may say so."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PromptContext:
     """A part of the runtime context: facts that change and are told as a message."""
 
@@ -90,7 +91,7 @@ class PromptContext:
     text: PromptText
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolContribution:
     """Schemas of one tool provider."""
 
@@ -99,7 +100,7 @@ class ToolContribution:
     """Names that a tool order may list, visible now or not; default: the provided names."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PromptPart:
     """An evaluated section or context; its variables are not filled in yet."""
 
@@ -107,7 +108,7 @@ class PromptPart:
     text: str
 
 
-@dataclass(slots=True)
+@record
 class PromptAssembly:
     """What one request tells the model beside the messages. Made anew for every assembly."""
 

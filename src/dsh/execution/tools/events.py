@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from dsh.base.json import JsonValue
 from dsh.base.signal import AbortSignal
+from dsh.base.values import record, value
 from dsh.execution.tools.service import ToolExecution, ToolResult
 from dsh.kernel import Emit, Waterfall
 from dsh.model.messages import ContentBlock, UserMessage
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Allow:
     """Let the call go on; guards may still deny it."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Deny:
     """Refuse the call; the model reads the reason."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Ask:
     """Put the call to whoever may approve it; without one it is refused."""
 
@@ -48,7 +48,7 @@ KEEP = _Keep()
 """Default of ``Accept.content`` and ``Accept.value``: leave it as it is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Accept:
     """Let the result stand, or replace its content or its value (not both).
 
@@ -61,7 +61,7 @@ class Accept:
     additional_contexts: tuple[UserMessage, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Block:
     """Turn the result into a failure whose content is the feedback."""
 
@@ -72,7 +72,7 @@ class Block:
 PostToolDecision: TypeAlias = Accept | Block
 
 
-@dataclass(slots=True)
+@record
 class ToolDispatch:
     """A call about to run; a wrapper may replace ``signal`` and must put it back.
 
@@ -83,7 +83,7 @@ class ToolDispatch:
     signal: AbortSignal
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolPostExecute:
     """A call that has an outcome which is not final yet."""
 
@@ -91,7 +91,7 @@ class ToolPostExecute:
     result: ToolResult
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolSettled:
     """A call and its final result, frozen: the object that the caller gets."""
 
@@ -99,7 +99,7 @@ class ToolSettled:
     result: ToolResult
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolsChanged:
     """Tools, restrictions or presentations changed somewhere."""
 

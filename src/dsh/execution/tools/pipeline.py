@@ -7,13 +7,13 @@ the surrounding task, and what ends the process, goes on as an exception.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from dsh.base.json import NotLossless, snapshot
 from dsh.base.signal import AbortSignal
 from dsh.base.text import nearest
+from dsh.base.values import changed
 from dsh.execution.tools.approval import approve
 from dsh.execution.tools.arguments import unusable_arguments
 from dsh.execution.tools.bodies import Bodies, BodyStopped
@@ -235,7 +235,7 @@ class Pipeline:
         made = self._succeed(call, result.value)
         if made.is_error:
             return made
-        return replace(
+        return changed(
             made,
             additional_contexts=tuple(result.additional_contexts),
             concludes_turn=result.concludes_turn,
@@ -286,25 +286,25 @@ class Pipeline:
                 f"got {type(decision).__name__}"
             )
         contexts = (*result.additional_contexts, *decision.additional_contexts)
-        changed = self._replaced(call, result, decision)
-        if changed.is_error and not result.is_error:
-            return replace(changed, additional_contexts=contexts)
-        if contexts != changed.additional_contexts:
-            changed = replace(changed, additional_contexts=contexts)
-        return call.unless_cancelled(changed)
+        decided = self._replaced(call, result, decision)
+        if decided.is_error and not result.is_error:
+            return changed(decided, additional_contexts=contexts)
+        if contexts != decided.additional_contexts:
+            decided = changed(decided, additional_contexts=contexts)
+        return call.unless_cancelled(decided)
 
     def _replaced(self, call: Call, result: ToolResult, decision: Accept) -> ToolResult:
         if decision.content is not KEEP and decision.value is not KEEP:
             raise ValueError("a post-execute decision may replace content or value, not both")
         if decision.content is not KEEP:
             content = content_of(decision.content, call.execution.name)  # type: ignore[arg-type]
-            return replace(result, content=content)
+            return changed(result, content=content)
         if decision.value is KEEP:
             return result
         if result.is_error:
             raise ValueError("a post-execute decision cannot give a failed call a value")
         made = self._succeed(call, decision.value)
-        return made if made.is_error else replace(made, concludes_turn=result.concludes_turn)
+        return made if made.is_error else changed(made, concludes_turn=result.concludes_turn)
 
     def finish(self, call: Call, result: ToolResult) -> ToolResult:
         """See `ToolRuntime.finish`."""
@@ -317,7 +317,7 @@ class Pipeline:
             if call.finalizer is not None:
                 content = call.finalizer(call.execution, result)
                 if content is not None:
-                    result = replace(result, content=content_of(content, name))
+                    result = changed(result, content=content_of(content, name))
         except Exception as error:
             result = _failed(error, result)
         call.settle(result)
@@ -346,14 +346,14 @@ def _completed(call: Call, result: ToolResult) -> ToolResult:
     """Add what the body said beside its value: messages first, then the end of the turn."""
     if call.deferred:
         contexts = (*call.deferred, *result.additional_contexts)
-        result = replace(result, additional_contexts=contexts)
+        result = changed(result, additional_contexts=contexts)
     if call.conclusions and isinstance(result, ToolSuccess) and not result.concludes_turn:
-        result = replace(result, concludes_turn=True)
+        result = changed(result, concludes_turn=True)
     return result
 
 
 def _failed(error: BaseException, result: ToolResult) -> ToolFailure:
-    return replace(failure_of(error), additional_contexts=result.additional_contexts)
+    return changed(failure_of(error), additional_contexts=result.additional_contexts)
 
 
 def _from_outside() -> bool:

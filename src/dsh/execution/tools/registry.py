@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import isfinite
 from typing import TYPE_CHECKING
 
 from dsh.base.text import did_you_mean
+from dsh.base.values import record, value
 from dsh.execution.tools.schema import assert_supported_json_schema
 from dsh.execution.tools.service import (
     RESERVED_TOOL_NAME,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 Guard = Callable[[ToolExecution], str | None]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Restriction:
     """Which inherited names a layer lets through."""
 
@@ -36,7 +37,7 @@ class Restriction:
         return name not in self.deny and (self.allow is None or name in self.allow)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@value(eq=False)
 class RegisteredGuard:
     """One registration of a guard; the same callable may be registered twice."""
 
@@ -50,7 +51,7 @@ def _duplicate(name: str) -> Exception:
     )
 
 
-@dataclass(slots=True)
+@record
 class Layer:
     """What one scope adds."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from dsh.base.errors import DshError, error_chain, message_of
 from dsh.base.json import FrozenDict, FrozenList, JsonValue, NotLossless, snapshot
+from dsh.base.values import changed
 from dsh.execution.tools.schema import validate_json_schema_value
 from dsh.execution.tools.service import (
     ABORTED,
@@ -45,7 +45,7 @@ def aborted(*, invoked: bool, contexts: tuple[UserMessage, ...] = ()) -> ToolFai
         else (ABORTED_BEFORE_DISPATCH_TEXT, ABORTED_BEFORE_DISPATCH)
     )
     result = failure(text, ToolErrorInfo("AbortError", code))
-    return replace(result, additional_contexts=contexts) if contexts else result
+    return changed(result, additional_contexts=contexts) if contexts else result
 
 
 def success(
@@ -103,11 +103,11 @@ def materialize(result: ToolResult, tool: str) -> ToolResult:
     if isinstance(result, ToolFailure):
         if content is result.content and meta is result.meta:
             return result
-        return replace(result, content=content, meta=meta)
+        return changed(result, content=content, meta=meta)
     value = _lossless(result.value, tool, "value")
     if content is result.content and meta is result.meta and value is result.value:
         return result
-    return replace(result, content=content, meta=meta, value=value)
+    return changed(result, content=content, meta=meta, value=value)
 
 
 def blocked(feedback: Sequence[ContentBlock], contexts: tuple[UserMessage, ...]) -> ToolFailure:

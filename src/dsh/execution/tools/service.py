@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from dsh.base.errors import DshError
 from dsh.base.json import JsonObject, JsonValue, freeze, loads
 from dsh.base.signal import AbortSignal
+from dsh.base.values import value
 from dsh.kernel import Effect, Service
 from dsh.model.messages import CallId, ContentBlock, UserMessage
 
@@ -102,7 +103,7 @@ class ToolRegistrationError(DshError, ValueError):
     code = "INVALID_TOOL"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolOutput:
     """The result side of a tool."""
 
@@ -114,7 +115,7 @@ class ToolOutput:
     """Durable facts for user interfaces; never shown to the model."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolResultFacts:
     """The durable part of a result, as presenters see it (also when a log is replayed)."""
 
@@ -123,7 +124,7 @@ class ToolResultFacts:
     meta: JsonValue = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class ToolDefinition:
     """One tool as the registry holds it. Authors rarely build it by hand: see ``define_tool``.
 
@@ -179,7 +180,7 @@ def parse_call(raw: str) -> JsonValue:
     return raw if isinstance(value, str) else value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolInput:
     """A request to run one tool."""
 
@@ -195,7 +196,7 @@ class ToolInput:
     """Token of the call that makes this one from inside its body."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolExecution:
     """One call, the same for every stage: listeners, guards, body, observers."""
 
@@ -211,7 +212,7 @@ class ToolExecution:
     token: ExecutionToken
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolRunContext(ToolExecution):
     """A call as its body sees it; ``signal`` also carries deadlines that wrappers added."""
 
@@ -231,7 +232,7 @@ class ToolRunContext(ToolExecution):
         self._conclusions.append(True)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolErrorInfo:
     """Routable identity of a failure, as the session log keeps it."""
 
@@ -239,7 +240,7 @@ class ToolErrorInfo:
     code: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolError:
     """Why a call failed."""
 
@@ -247,7 +248,7 @@ class ToolError:
     info: ToolErrorInfo | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class ToolSuccess:
     """A call that ended with a value."""
 
@@ -259,7 +260,7 @@ class ToolSuccess:
     is_error: ClassVar[Literal[False]] = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class ToolFailure:
     """A call that was denied, failed or was cancelled; it has no value."""
 
@@ -274,7 +275,7 @@ class ToolFailure:
 ToolResult: TypeAlias = ToolSuccess | ToolFailure
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ExecutionMode:
     """How a call may be scheduled; a tagged value, so that finer kinds can join."""
 
@@ -305,7 +306,7 @@ class Staged(ABC):
         """
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Stray:
     """A body that did not end in its grace period and still runs; its result is discarded."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from dsh.base.json import JsonObject, JsonValue, NotLossless, snapshot
 from dsh.base.text import did_you_mean
+from dsh.base.values import record
 from dsh.execution.tools.arguments import describe, excerpt
 from dsh.execution.tools.convert import output_schema, parameters_schema
 from dsh.execution.tools.docstring import parse_docstring
@@ -30,7 +31,7 @@ _ANY_JSON = frozenset({"JsonValue", "Any", "object"})
 _INPUT_CHARS = 60
 
 
-@dataclass(slots=True)
+@record
 class Parameters:
     """How JSON arguments become what a function takes."""
 
@@ -254,7 +255,7 @@ def _parameters(
     )
 
 
-@dataclass(slots=True)
+@record
 class ReturnValue:
     """How a function's return value becomes the canonical JSON value."""
 

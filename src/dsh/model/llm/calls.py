@@ -43,6 +43,7 @@ class LazyStream(ChunkStream):
     async def _first(self) -> StreamChunk:
         if self._closed:
             raise StopAsyncIteration
+        self._closed = True  # a call that could not begin is not made again
         self._source = await self._begin()
         self._next = aiter(self._source).__anext__
         return await self._next()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from weakref import WeakSet
 
+from dsh.base.values import record, value
 from dsh.kernel import Emit, Waterfall
 from dsh.model.llm.service import ChunkStream, GenerateOptions
 
@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
+@record
 class LlmStream:
     """A model call is about to be made.
 
@@ -33,7 +33,7 @@ LLM_STREAM = Waterfall[LlmStream, ChunkStream]("llm/stream")
 """Around every model call. The innermost part picks the adapter, after the listeners ran."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LlmAdaptersUpdated:
     """The set of providers changed; ask the runtime what it is now."""
 

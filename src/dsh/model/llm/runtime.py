@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import cast
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from dsh.base.json import equal
 from dsh.base.signal import AbortSignal
 from dsh.base.text import did_you_mean
+from dsh.base.values import changed, value
 from dsh.kernel import Context, Effect
 from dsh.model.chunks import StreamChunk
 from dsh.model.failures import LlmError
@@ -52,7 +52,7 @@ class RuntimeConfig(BaseModel):
     """Raise when a stream breaks the grammar of chunks; for tests and adapter authors."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Route:
     """A provider as it was when it was registered."""
 
@@ -209,7 +209,7 @@ class AdapterRuntime(LlmRuntime):
         messages = without_foreign_replay_state(options.messages, is_own)
         if info is not None and has_images(messages, info.input_modalities):
             messages = without_images(messages)
-        return options if messages is options.messages else replace(options, messages=messages)
+        return options if messages is options.messages else changed(options, messages=messages)
 
     def _route(self, provider: str) -> _Route:
         route = self._routes.get(provider)

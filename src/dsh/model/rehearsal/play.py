@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Literal
 
 from dsh.base.json import dumps_str
+from dsh.base.values import value
 from dsh.model.rehearsal.reader import ScriptError
 from dsh.model.rehearsal.template import Filler
 from dsh.model.rehearsal.values import Conversation, Expectation, Fault, Reply, Script
@@ -19,7 +20,7 @@ __all__ = ["Line", "LineCall", "Play", "Seen", "SeenMessage"]
 _SHOWN = 600
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SeenMessage:
     """A message of a request, as far as scripts look at it."""
 
@@ -32,7 +33,7 @@ class SeenMessage:
     """Of a tool result; ``None`` where the wire does not tell."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Seen:
     """A request: its conversation and who asks."""
 
@@ -52,7 +53,7 @@ class Seen:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LineCall:
     """A tool call as it is sent."""
 
@@ -61,7 +62,7 @@ class LineCall:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Line:
     """A reply that is ready to be sent: slots filled, defaults applied."""
 

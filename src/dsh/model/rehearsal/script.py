@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dsh.base.json import loads
+from dsh.base.values import changed
 from dsh.model.rehearsal.reader import Node, ScriptError
 from dsh.model.rehearsal.values import (
     FAULT_KINDS,
@@ -250,4 +250,4 @@ def _subject(kind: FaultKind, node: Node) -> dict[str, Any]:
 
 def _changed(value: _D, **changes: Any) -> _D:
     """Return ``value`` with the changes that are not ``None``."""
-    return replace(value, **{key: item for key, item in changes.items() if item is not None})
+    return changed(value, **{key: item for key, item in changes.items() if item is not None})

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
+
+from dsh.base.values import value
 
 __all__ = [
     "FAULT_KINDS",
@@ -53,7 +55,7 @@ QUIRKS = (
 """Ways to say the same thing in another dialect of the wire; see ``docs/rehearsal.md``."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Matcher:
     """Conditions on a text; all of them must hold."""
 
@@ -74,7 +76,7 @@ class Matcher:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Expectation:
     """What one tool result must be like before a reply is given."""
 
@@ -85,7 +87,7 @@ class Expectation:
     is_error: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ScriptedCall:
     """A tool call of a reply."""
 
@@ -96,7 +98,7 @@ class ScriptedCall:
     id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Fault:
     """How an attempt goes wrong. No reply comes of it, so the next attempt gets the next reply."""
 
@@ -115,7 +117,7 @@ class Fault:
     content_type: str = "application/json"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reply:
     """One answer of the scripted model."""
 
@@ -140,7 +142,7 @@ class Reply:
     repeat: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Conversation:
     """Replies for the requests that match."""
 
@@ -150,7 +152,7 @@ class Conversation:
     session: re.Pattern[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Script:
     """A whole script."""
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from dsh.base.values import value
 from dsh.kernel import ServiceKey
 
 OutputFormat = Literal["text", "json", "stream-json", "show"]
 """How a run is printed; ``show`` tells each step to a person, as the demo does."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class HeadlessStartup:
     """One run, as asked for on the command line."""
 

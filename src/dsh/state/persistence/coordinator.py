@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from dsh.base.values import value
 from dsh.state.persistence.background import Chains, Tasks, Workers
 from dsh.state.persistence.errors import (
     PersistenceError,
     SessionConflict,
     SessionNotFound,
+    SessionPersistenceCorruptionError,
 )
 from dsh.state.persistence.live import LiveSessions, StoredPrefix
 from dsh.state.persistence.service import SessionDamage, SessionInspection, SessionPreparation
 from dsh.state.session.envelope import snapshot_session_event
+from dsh.state.session.errors import InvalidSeed
 from dsh.state.session.header import checked_header
 from dsh.state.session.repair import interrupted_turn_closers
 
@@ -47,7 +49,7 @@ class Sessions(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Held:
     """A stored session that is held for one resumption."""
 
@@ -90,7 +92,9 @@ class PersistenceCoordinator:
         self._workers = Workers(f"dsh-{backend.name}")
         self._tasks = Tasks()
         self._chains = Chains(self._tasks)
-        self.live = LiveSessions(backend, self._workers, self._chains, self._tasks, window_s)
+        self.live = LiveSessions(
+            backend, self._workers, self._chains, self._tasks, window_s, self._left
+        )
         self._held: dict[str, _Held] = {}
         self._detached: dict[str, StoredPrefix] = {}
         self._ready: OrderedDict[str, StoredLog] = OrderedDict()
@@ -121,6 +125,7 @@ class PersistenceCoordinator:
         failures = await self.live.drain()
         await self._tasks.join()
         self._workers.close()
+        self.backend.close()
         if failures:
             raise ExceptionGroup(f"{self.backend.name} dispose failed", failures)
 
@@ -197,6 +202,7 @@ class PersistenceCoordinator:
                 raise SessionConflict(id, problem)
         if prefix.position is None:
             position = await self._workers.run(self.backend.create, prefix.header, batch)
+            self.backend.let_go(id)
         else:
             position = await self._workers.run(self.backend.append, id, prefix.position, batch)
         self._ready.pop(id, None)
@@ -204,28 +210,50 @@ class PersistenceCoordinator:
 
     async def _hold(self, id: str) -> SessionPreparation:
         self._refuse_taken(id)
+        await self._workers.run(self.backend.hold, id)
+        try:
+            held, damage = await self._repaired(id)
+            self._refuse_taken(id)
+        except BaseException:
+            self.backend.let_go(id)
+            raise
+        self._held[id] = held
+        self._detached.pop(id, None)
+        if damage is not None:
+            _log.warning("session %r lost its end: %s", id, damage.reason)
+        return SessionPreparation(held.session, partial(self._release, id, held), damage)
+
+    async def _repaired(self, id: str) -> tuple[_Held, SessionDamage | None]:
         for _ in range(_REPAIR_ATTEMPTS):
             stored, closers = await self._read(id)
+            # First build the session, then write: nothing is repaired that cannot be used.
+            session = await self._workers.run(self._restore, stored, closers)
             damage = _damage(stored)
             try:
                 stored, prefix = await self._commit(id, stored, closers)
             except SessionConflict:
                 self._ready.pop(id, None)
                 continue
-            session = await self._workers.run(self._sessions.restore, stored.header, stored.events)
-            self._refuse_taken(id)
-            held = self._held[id] = _Held(session, prefix, stored)
-            self._detached.pop(id, None)
-            if damage is not None:
-                _log.warning("session %r lost its end: %s", id, damage.reason)
-            return SessionPreparation(session, partial(self._release, id, held), damage)
+            return _Held(session, prefix, stored), damage
         raise SessionConflict(id, "is being written by another process")
+
+    def _restore(self, stored: StoredLog, closers: list[SessionEvent]) -> Session:
+        try:
+            return self._sessions.restore(stored.header, [*stored.events, *closers])
+        except InvalidSeed as error:
+            raise SessionPersistenceCorruptionError(error.message, path=stored.path) from error
 
     def _release(self, id: str, held: _Held) -> None:
         """Free a held session that did not become live; what was read of it stays ready."""
         if self._held.get(id) is held:
             del self._held[id]
             self._remember(id, held.stored)
+            self.backend.let_go(id)
+
+    def _left(self, id: str) -> None:
+        """A session that was live is written; others may have it, unless it is here again."""
+        if id not in self._held and self._sessions.get(id) is None:
+            self.backend.let_go(id)
 
     async def _read(self, id: str) -> tuple[StoredLog, list[SessionEvent]]:
         ready = self._ready.get(id)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from dsh.base.errors import error_chain
 from dsh.base.json import equal
+from dsh.base.values import value
 from dsh.state.persistence.errors import SessionConflict
 from dsh.state.persistence.write_behind import WriteBehind
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("dsh.session_persistence")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StoredPrefix:
     """How much of a session is stored.
 
@@ -98,6 +98,7 @@ class LiveSessions:
         chains: Orders the work on each session.
         tasks: Owns the writes.
         window_s: How long events are collected.
+        left: Told of the id of a session that left and is written.
     """
 
     def __init__(
@@ -107,12 +108,14 @@ class LiveSessions:
         chains: Chains,
         tasks: Tasks,
         window_s: float,
+        left: Callable[[str], object],
     ) -> None:
         self._backend = backend
         self._workers = workers
         self._chains = chains
         self._tasks = tasks
         self._window_s = window_s
+        self._left = left
         self._live: dict[Session, LiveSession] = {}
         self._leaving: dict[str, list[LiveSession]] = {}
 
@@ -196,10 +199,12 @@ class LiveSessions:
         """A session that left is written: nothing is left to do for it."""
         live.writes.stop()
         group = self._leaving.get(live.session.id, [])
-        if live in group:
-            group.remove(live)
+        if live not in group:
+            return
+        group.remove(live)
         if not group:
             self._leaving.pop(live.session.id, None)
+            self._left(live.session.id)
 
     async def _write(self, live: LiveSession) -> None:
         await self._chains.run(live.session.id, partial(self._write_in_turn, live))
@@ -235,6 +240,7 @@ def first_write(
     count = len(stored.events)
     if count > len(events) or not all(map(equal, stored.events, events)):
         raise SessionConflict(header["id"], "is stored already, with another history")
+    backend.hold(header["id"])
     position = stored.position if stored.tail is None else backend.repair(stored, ())
     rest = events[count:]
     return backend.append(header["id"], position, rest) if rest else position

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from dsh.base.values import value
 from dsh.kernel import Service
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dsh.state.session.session import Session
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SessionLocation:
     """Where a session is kept.
 
@@ -30,7 +30,7 @@ class SessionLocation:
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SessionDamage:
     """What a crash cost a stored session.
 
@@ -43,7 +43,7 @@ class SessionDamage:
     lost_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SessionInspection:
     """A session as a reader sees it.
 
@@ -58,7 +58,7 @@ class SessionInspection:
     damage: SessionDamage | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SessionSnapshot:
     """A stored session without its events.
 
@@ -71,7 +71,7 @@ class SessionSnapshot:
     revision: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StoredSession:
     """One entry of the whole store, the damaged ones included.
 

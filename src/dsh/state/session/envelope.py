@@ -83,7 +83,7 @@ def _envelope_problem(event: Mapping[str, Any]) -> str | None:
 
 
 def check_payload(type: str, data: Mapping[str, Any]) -> None:
-    """Check what readers of any log rely on: messages, request headers, retired words.
+    """Check what readers of any log rely on: messages, brackets, request headers, retired words.
 
     Raises:
         RefusedEvent: says what is wrong.
@@ -108,6 +108,8 @@ def _message_problem(message: object, role: str) -> str | None:
         return "message.source.kind is not a text"
     if not isinstance(message.get("content"), list):
         return "message.content is not a list"
+    if not all(isinstance(block, Mapping) for block in message["content"]):
+        return "message.content holds something that is no block"
     return None
 
 
@@ -124,6 +126,9 @@ def _assistant_problem(data: Mapping[str, Any]) -> str | None:
         return "message.source.kind is not 'model'"
     if not (_is_text(source.get("provider")) and _is_text(source.get("model"))):
         return "message.source names no provider and model"
+    for block in cast("Mapping[str, Any]", message)["content"]:
+        if block.get("type") == "tool-call" and not _is_text(block.get("id")):
+            return "message.content has a tool-call without an id"
     return None
 
 
@@ -165,11 +170,34 @@ def _request_problem(data: Mapping[str, Any]) -> str | None:
     return None
 
 
+def _turn_problem(data: Mapping[str, Any]) -> str | None:
+    return None if is_index(data.get("turn")) else "turn is not a number of a turn"
+
+
+def _turn_end_problem(data: Mapping[str, Any]) -> str | None:
+    if not isinstance(data.get("reason"), Mapping):
+        return "reason is not an object"
+    return _turn_problem(data)
+
+
+def _step_problem(data: Mapping[str, Any]) -> str | None:
+    return _turn_problem(data) if is_index(data.get("step")) else "step is not a number of a step"
+
+
+def _call_problem(data: Mapping[str, Any]) -> str | None:
+    return _step_problem(data) if _is_text(data.get("callId")) else "callId is not a text"
+
+
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value)
 
 
 _CHECKERS = {
+    "turn/start": _turn_problem,
+    "turn/end": _turn_end_problem,
+    "step/start": _step_problem,
+    "step/end": _step_problem,
+    "tool/call": _call_problem,
     "user/message": _user_problem,
     "assistant/message": _assistant_problem,
     "tool/result": _result_problem,

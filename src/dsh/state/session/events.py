@@ -7,7 +7,6 @@ to. They are different things, even where their names look alike.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -20,6 +19,7 @@ from typing import (
     TypeVar,
 )
 
+from dsh.base.values import value
 from dsh.kernel import Emit, Parallel
 from dsh.model.messages import UserMessage
 from dsh.state.session.vocabulary import (
@@ -309,21 +309,21 @@ CORE_EVENT_TYPES: Final[Mapping[str, EventType[Any]]] = {
 assert CORE_EVENT_TYPES.keys() == CORE_SESSION_EVENT_TYPES
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SessionCreated:
     """A session is live; a listener that raises takes it back."""
 
     session: Session
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SessionDisposed:
     """An announced session is gone from the store."""
 
     session: Session
 
 
-@dataclass(slots=True)  # not frozen: made for each chunk, and freezing doubles what that costs
+@value
 class SessionEventAppended:
     """An event is in the log; appending to the same session from here is refused."""
 
@@ -331,7 +331,7 @@ class SessionEventAppended:
     event: SessionEvent
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SessionFlush:
     """Make durable what is buffered of this session; the dispatcher waits for all."""
 

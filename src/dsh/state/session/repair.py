@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from dsh.base.json import freeze
+from dsh.base.values import record
 
 if TYPE_CHECKING:
     from dsh.state.session.events import SessionEvent
@@ -28,7 +29,7 @@ _UNKNOWN_TEXT = (
 )
 
 
-@dataclass(slots=True)
+@record
 class _Pending:
     """A call that the model asked for and that has no result yet."""
 
@@ -36,7 +37,7 @@ class _Pending:
     call_seq: int | None = None
 
 
-@dataclass(slots=True)
+@record
 class _Scan:
     """What is open at some point of a log."""
 

@@ -7,10 +7,10 @@ replaced stays in the log and is no longer seen.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dsh.base.json import equal
+from dsh.base.values import value
 from dsh.state.session.errors import RefusedEvent
 from dsh.state.session.vocabulary import SURFACE_EVENT_TYPES
 
@@ -44,7 +44,7 @@ def is_replacement_surface_event(event: Mapping[str, Any]) -> bool:
     return is_surface_event(event) and event["surfaceOp"] != "append"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Replacement:
     """One event that took the place of others."""
 
@@ -52,7 +52,7 @@ class Replacement:
     shadowed: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FoldedSurface:
     """The nodes at the end of a log, and every replacement on the way."""
 
@@ -60,7 +60,7 @@ class FoldedSurface:
     replacements: tuple[Replacement, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SurfacePlan:
     """What admitting one event will do: ``nodes[first:last]`` becomes ``seq``."""
 

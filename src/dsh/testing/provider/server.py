@@ -6,10 +6,10 @@ import asyncio
 import json
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
+from dsh.base.values import changed
 from dsh.model.rehearsal import Fault, Line, Play, ScriptError
 from dsh.testing.provider.dialect import Dialect, seen_of, whole_reply
 from dsh.testing.provider.http import Answer, BadRequest, Request, read_request
@@ -154,7 +154,7 @@ class _Turn:
         model = str(body.get("model", ""))
         fault = line.fault
         if fault is not None and fault.kind in ("status", "reset", "body"):
-            await self._pause(line.first_delay_s, replace(line, comment_s=None))
+            await self._pause(line.first_delay_s, changed(line, comment_s=None))
             return await self._fail_at_once(fault)
         if not body.get("stream"):
             await self._answer.json(200, whole_reply(line, model, self._number))

@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 from dsh import __version__
 from dsh.base.clock import SYSTEM_CLOCK, Clock
-from dsh.base.signal import AbortSignal
+from dsh.base.signal import AbortedError, AbortSignal
 from dsh.model.adapters.deepseek.client import HttpPool
 from dsh.model.adapters.deepseek.config import Config, ModelEntry
 from dsh.model.adapters.deepseek.endpoint import (
@@ -17,7 +17,7 @@ from dsh.model.adapters.deepseek.endpoint import (
     resolve_endpoint,
     usable_key,
 )
-from dsh.model.adapters.deepseek.errors import idle_error
+from dsh.model.adapters.deepseek.errors import idle_error, without_key
 from dsh.model.adapters.deepseek.exchange import Call, Exchange
 from dsh.model.adapters.deepseek.guard import ReadGuard
 from dsh.model.adapters.deepseek.sse import DONE
@@ -109,6 +109,7 @@ class DeepSeekAdapter(LlmAdapter):
         call = self._call(options)
         decoder = StreamDecoder(history_call_ids(options.messages))
         idle_s = self._config.stream_idle_timeout_ms / 1000
+        failure: Exception | None = None
         with ReadGuard(options.signal, idle_s) as guard:
             exchange = Exchange(self._pool, guard, call)
             complete = False
@@ -124,14 +125,22 @@ class DeepSeekAdapter(LlmAdapter):
                         guard.throw_if_aborted()  # one read may bring the whole reply
                 for chunk in decoder.finish():
                     yield chunk
-            except (LlmError, TimeoutError) as error:
-                if decoder.usage is not None:  # a reply that failed was paid for as well
-                    yield usage_report(decoder.usage)
-                if isinstance(error, TimeoutError):
-                    raise idle_error(call.endpoint, idle_s) from None
-                raise
+            except AbortedError as error:
+                failure = error
+            except TimeoutError:
+                failure = idle_error(call.endpoint, idle_s)
+            except Exception as error:
+                failure = error
             finally:
                 await exchange.release(reuse=complete)
+        if failure is None:
+            return
+        if decoder.usage is not None:  # a reply that failed was paid for as well
+            yield usage_report(decoder.usage)
+        if isinstance(failure, AbortedError):
+            raise failure
+        # Raised out here, it does not refer to the errors below it, which may quote the key.
+        raise without_key(failure, call.credential)
 
     def will_need_tls(self) -> bool:
         """Whether a request made now would have a key and go over TLS."""

@@ -7,6 +7,7 @@ two calls with one id. What cannot be told apart safely is an error, never a mer
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Mapping
 from typing import Any
 
@@ -16,32 +17,28 @@ from dsh.model.failures import LlmError
 
 __all__ = ["ToolCalls"]
 
+_NUMBER = re.compile(r"[0-9]{1,9}")
+
 
 class _Call:
     """One call under way."""
 
-    __slots__ = ("arguments", "block", "held", "id", "index", "name", "wire_id")
+    __slots__ = ("arguments", "block", "id", "name", "wire_id")
 
-    def __init__(self, index: object) -> None:
-        self.index = index
+    def __init__(self) -> None:
         self.wire_id: str | None = None
         self.id = ""
         self.name = ""
         self.arguments: list[str] = []
         self.block: int | None = None
         """Number of its block once it was announced."""
-        self.held = 0
-        """How many pieces of ``arguments`` were streamed."""
 
     def has_whole_arguments(self) -> bool:
         """Say whether its arguments are a JSON object already, so that nothing may follow."""
-        text = "".join(self.arguments).strip()
-        if not text.endswith("}"):
+        last = next((piece for piece in reversed(self.arguments) if not piece.isspace()), "")
+        if not last.rstrip().endswith("}"):  # the usual case, without joining the pieces
             return False
-        try:
-            return isinstance(loads(text), dict)
-        except ValueError:
-            return False
+        return _is_object("".join(self.arguments))
 
 
 class ToolCalls:
@@ -55,7 +52,7 @@ class ToolCalls:
     def __init__(self, taken: Container[str] = ()) -> None:
         self._taken = taken
         self._calls: list[_Call] = []
-        self._by_index: dict[object, _Call] = {}
+        self._by_index: dict[int, _Call] = {}
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -72,7 +69,10 @@ class ToolCalls:
         wire_id = _text_or_none(entry, "id")
         name = _text_or_none(function, "name")
         arguments = _arguments(function)
-        call = self._call_for(entry.get("index"), wire_id, name)
+        index = _index(entry.get("index"))
+        call = self._call_for(index, wire_id, name, arguments)
+        if call is None:
+            return next_block
         if wire_id and call.wire_id is None:
             call.wire_id = wire_id
         if name:
@@ -85,7 +85,6 @@ class ToolCalls:
             next_block = self._announce(call, next_block, out)
         elif arguments:
             out.append(tool_call_delta(call.block, call.id, arguments))
-            call.held = len(call.arguments)
         return next_block
 
     def close(self, next_block: int, out: list[StreamChunk], ends: list[StreamChunk]) -> int:
@@ -121,39 +120,38 @@ class ToolCalls:
             )
         return next_block
 
-    def _call_for(self, index: object, wire_id: str | None, name: str | None) -> _Call:
-        if index is None:
-            call = self._without_index(wire_id, name)
-        else:
+    def _call_for(
+        self, index: int | None, wire_id: str | None, name: str | None, arguments: str
+    ) -> _Call | None:
+        """Return the call that a delta belongs to; ``None`` when it only repeats one."""
+        if index is not None:
             call = self._by_index.get(index)
-            if call is not None and _starts_another(call, wire_id, name):
-                call = self._with_id(wire_id)
+        else:
+            call = self._with_id(wire_id) or (self._calls[-1] if self._calls else None)
+        if call is not None and _has_another_id(call, wire_id):
+            call = self._with_id(wire_id)
+        if call is not None and name and call.name:
+            if _repeats(call, wire_id, name, arguments):
+                return None
+            if _starts_another(call, wire_id, name, arguments):
+                call = None
         if call is None:
-            call = _Call(index)
+            call = _Call()
             self._calls.append(call)
         if index is not None:
             self._by_index[index] = call
         return call
 
-    def _without_index(self, wire_id: str | None, name: str | None) -> _Call | None:
-        if wire_id and (known := self._with_id(wire_id)) is not None:
-            return known
-        last = self._calls[-1] if self._calls else None
-        if last is None or _starts_another(last, wire_id, name):
-            return None
-        return last
-
     def _with_id(self, wire_id: str | None) -> _Call | None:
         if not wire_id:
             return None
-        return next((call for call in self._calls if call.wire_id == wire_id), None)
+        return next((call for call in reversed(self._calls) if call.wire_id == wire_id), None)
 
     def _announce(self, call: _Call, block: int, out: list[StreamChunk]) -> int:
         call.block = block
         call.id = self._unique_id(call.wire_id or f"call-{block}")
         out.append(block_start(block, "tool-call"))
         out.append(tool_call_delta(block, call.id, "".join(call.arguments), call.name))
-        call.held = len(call.arguments)
         return block + 1
 
     def _unique_id(self, wanted: str) -> str:
@@ -165,16 +163,55 @@ class ToolCalls:
         return candidate
 
 
-def _starts_another(call: _Call, wire_id: str | None, name: str | None) -> bool:
-    """Say whether a delta at the place of ``call`` must belong to another call."""
-    if wire_id and call.wire_id and wire_id != call.wire_id:
-        return True
-    if not name or not call.name:
+def _has_another_id(call: _Call, wire_id: str | None) -> bool:
+    return bool(wire_id) and call.wire_id is not None and wire_id != call.wire_id
+
+
+def _repeats(call: _Call, wire_id: str | None, name: str, arguments: str) -> bool:
+    """Say whether a delta is a call, known in full, once more word for word."""
+    same = bool(wire_id) and wire_id == call.wire_id and name == call.name
+    return same and arguments == "".join(call.arguments) and _is_object(arguments)
+
+
+def _starts_another(call: _Call, wire_id: str | None, name: str, arguments: str) -> bool:
+    """Say whether a delta with a name, at the place of ``call``, must belong to another call.
+
+    Raises:
+        LlmError: ``MALFORMED_RESPONSE``, it may be either.
+    """
+    if name != call.name:
+        return bool(call.arguments)
+    if not call.has_whole_arguments():
         return False
     same_id = bool(wire_id) and wire_id == call.wire_id
-    if name != call.name:
-        return not same_id and bool(call.arguments)
-    return not same_id and call.has_whole_arguments()
+    if not same_id:
+        return True
+    if not arguments or arguments.isspace():
+        return False
+    if _is_object(arguments):
+        return True
+    raise LlmError(
+        f"the reply goes on with a call of {name!r} that was complete already",
+        code="MALFORMED_RESPONSE",
+    )
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(loads(text), dict)
+    except ValueError:
+        return False
+
+
+def _index(value: object) -> int | None:
+    """Return the place that a delta names; some gateways send it as text."""
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        return int(value)
+    if value is None:
+        return None
+    if type(value) is int:
+        return value
+    raise _malformed("index", value)
 
 
 def _extend_name(call: _Call, name: str) -> None:

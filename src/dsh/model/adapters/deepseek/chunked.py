@@ -8,6 +8,7 @@ __all__ = ["ChunkedDecoder"]
 
 _SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
 _MAX_LINE = 16 * 1024
+_MAX_TRAILERS = 64 * 1024
 
 
 class ChunkedDecoder:
@@ -17,13 +18,14 @@ class ChunkedDecoder:
     more than all that is done with them later, so what one read brought is joined.
     """
 
-    __slots__ = ("_in_trailers", "_left", "_rest", "_wants_end", "complete")
+    __slots__ = ("_in_trailers", "_left", "_rest", "_trailing", "_wants_end", "complete")
 
     def __init__(self) -> None:
         self._rest = b""
         self._left = 0
         self._wants_end = False
         self._in_trailers = False
+        self._trailing = 0
         self.complete = False
 
     @property
@@ -68,9 +70,12 @@ class ChunkedDecoder:
         return out[0] if len(out) == 1 else b"".join(out)
 
     def _take_line(self, line: bytes) -> None:
-        line = line.rstrip(b"\r")
+        line = line.removesuffix(b"\r")
         if self._in_trailers:
             self.complete = not line
+            self._trailing += len(line)
+            if self._trailing > _MAX_TRAILERS:
+                raise ValueError("the trailers after the last chunk do not end")
             return
         number = line.partition(b";")[0].strip()
         if not _SIZE.fullmatch(number):

@@ -7,6 +7,9 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from dsh.base.errors import message_of
+from dsh.model.failures import LlmError
+
 if TYPE_CHECKING:
     import httpx
 
@@ -14,6 +17,8 @@ __all__ = ["HttpPool", "import_httpx"]
 
 _CONNECT_TIMEOUT_S = 30.0
 _KEPT_CONNECTIONS = 16
+_PROXIED = ("http", "https", "all")
+_THIS_MACHINE = ("127.0.0.1", "localhost", "[::1]")
 
 
 class HttpPool:
@@ -30,17 +35,28 @@ class HttpPool:
         """Return the client for TLS, or the one for plain HTTP.
 
         Raises:
-            RuntimeError: the pool is closed.
+            LlmError: ``TRANSPORT``, the pool is closed; ``INVALID_REQUEST``, what the environment
+                says of proxies or certificates is unusable.
         """
+        if self._closed:
+            raise _closed_error()
         making = self._clients.get(secure)
         if making is None or (making.done() and (making.cancelled() or making.exception())):
-            if self._closed:
-                raise RuntimeError("the HTTP client is closed: its plugin was unloaded")
             making = asyncio.create_task(
                 asyncio.to_thread(_make_client, secure), name="llm-deepseek.http-client"
             )
             self._clients[secure] = making
-        return await asyncio.shield(making)
+        try:
+            client = await asyncio.shield(making)
+        except Exception as error:
+            raise LlmError(
+                f"no HTTP client can be made: {message_of(error)}; look at the variables of the "
+                "environment that name proxies or certificates",
+                code="INVALID_REQUEST",
+            ) from error
+        if self._closed:
+            raise _closed_error()
+        return client
 
     async def warm(self, *, secure: bool) -> None:
         """Make a client before it is needed; that it fails is told to who needs it."""
@@ -76,8 +92,9 @@ def _make_client(secure: bool) -> httpx.AsyncClient:
     import httpx
 
     timeout = httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S)
-    if getproxies():
-        direct = {"http://127.0.0.1": None, "http://localhost": None, "http://[::1]": None}
+    proxies = getproxies()
+    if any(proxies.get(scheme) for scheme in _PROXIED):
+        direct = {f"all://{host}": None for host in _THIS_MACHINE}
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=_KEPT_CONNECTIONS)
         return httpx.AsyncClient(timeout=timeout, limits=limits, mounts=direct)
 
@@ -86,3 +103,9 @@ def _make_client(secure: bool) -> httpx.AsyncClient:
     # Certificates take long to load, and plain HTTP needs none.
     tls = httpx.create_ssl_context() if secure else None
     return httpx.AsyncClient(transport=StreamTransport(tls), timeout=timeout)
+
+
+def _closed_error() -> LlmError:
+    return LlmError(
+        "the HTTP client is closed: the plugin llm-deepseek was unloaded", code="TRANSPORT"
+    )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from urllib.parse import urlsplit, urlunsplit
 
+from dsh.base.values import value
 from dsh.model.failures import LlmError, unusable_key_problem
 
 __all__ = [
@@ -30,7 +30,7 @@ Lookup = Callable[[str], str | None]
 """Returns the value of an environment variable in the launch layers, or ``None``."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Endpoint:
     """The address of one request."""
 
@@ -46,12 +46,15 @@ class Endpoint:
     """What named it: a variable, the configuration, or the default."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Credential:
     """A key and the name of the variable it came from; its text never shows the key."""
 
-    key: str = field(repr=False)
+    key: str
     reference: str
+
+    def __repr__(self) -> str:
+        return f"Credential({self.reference})"
 
 
 def resolve_endpoint(base_url: str, origin: str) -> Endpoint:

@@ -9,16 +9,26 @@ from typing import Any
 from dsh.base.errors import error_chain
 from dsh.base.json import loads
 from dsh.model.adapters.deepseek.endpoint import Credential, Endpoint
-from dsh.model.failures import LlmError
+from dsh.model.failures import LlmError, create_llm_failure, normalize_llm_failure
 from dsh.model.http_failures import code_of_error_event, code_of_status, parse_retry_after
 
-__all__ = ["MAX_ERROR_BYTES", "idle_error", "not_a_stream", "status_error", "transport_error"]
+__all__ = [
+    "MAX_ERROR_BYTES",
+    "idle_error",
+    "not_a_stream",
+    "status_error",
+    "transport_error",
+    "unreadable_coding",
+    "without_key",
+]
 
 MAX_ERROR_BYTES = 64 * 1024
 """How much of an error's body is read."""
 _SHOWN = 400
 _SPACES = re.compile(r"\s+")
 _HIDDEN = "[key]"
+_LEAST_KEY = 4
+_TELLING = 8
 
 
 def status_error(
@@ -36,9 +46,10 @@ def status_error(
     code = code_of_status(status, words)
     said = f": {message}" if message else ""
     hint = _hint(code, status, message, endpoint=endpoint, credential=credential, model=model)
-    text = f"HTTP {status} from {endpoint.shown}{said}{hint}"
+    moved = _elsewhere(headers) if 300 <= status < 400 else ""
+    text = f"HTTP {status} from {endpoint.shown}{moved}{said}{hint}"
     return LlmError(
-        _redact(text, credential),
+        text,
         code=code,
         status=status if 100 <= status <= 599 else None,
         retry_after_ms=parse_retry_after(headers.get("retry-after"), now_ms),
@@ -46,9 +57,7 @@ def status_error(
     )
 
 
-def not_a_stream(
-    content_type: str, body: bytes, *, endpoint: Endpoint, credential: Credential
-) -> LlmError:
+def not_a_stream(content_type: str, body: bytes, *, endpoint: Endpoint) -> LlmError:
     """Return the failure of a 200 answer that is no event stream."""
     try:
         value = loads(body)
@@ -59,24 +68,22 @@ def not_a_stream(
         facts = error if isinstance(error, dict) else {"message": str(error)}
         said = _short(str(facts.get("message") or facts))
         text = f"{endpoint.shown} answered with an error: {said}"
-        return LlmError(_redact(text, credential), code=code_of_error_event(facts))
+        return LlmError(text, code=code_of_error_event(facts))
     text = (
         f"{endpoint.shown} answered with {content_type!r} instead of an event stream"
         f"{_where(endpoint)}"
     )
-    return LlmError(_redact(text, credential), code="INVALID_RESPONSE")
+    return LlmError(text, code="INVALID_RESPONSE")
 
 
-def transport_error(
-    error: Exception, *, endpoint: Endpoint, credential: Credential, streaming: bool
-) -> LlmError:
+def transport_error(error: Exception, *, endpoint: Endpoint, streaming: bool) -> LlmError:
     """Return the failure of a connection that was not made or did not last."""
     what = "the reply broke off" if streaming else "no connection"
     reason = _short(error_chain(error)) or type(error).__name__
     text = f"{what}: {endpoint.shown}: {reason}"
     if not streaming:
         text += f"; is the address right ({endpoint.origin}) and the server up?"
-    return LlmError(_redact(text, credential), code="TRANSPORT")
+    return LlmError(text, code="TRANSPORT")
 
 
 def idle_error(endpoint: Endpoint, seconds: float) -> LlmError:
@@ -84,6 +91,35 @@ def idle_error(endpoint: Endpoint, seconds: float) -> LlmError:
     return LlmError(
         f"{endpoint.shown} sent nothing for {seconds:g} s (streamIdleTimeoutMs)", code="TIMEOUT"
     )
+
+
+def unreadable_coding(coding: str, *, endpoint: Endpoint) -> LlmError:
+    """Return the failure of a reply that is compressed in a way nobody asked for."""
+    return LlmError(
+        f"{endpoint.shown} answered in the content coding {_short(coding)!r}, though none was "
+        "asked for; a proxy or gateway on the way may add it",
+        code="INVALID_RESPONSE",
+    )
+
+
+def without_key(error: Exception, credential: Credential) -> LlmError:
+    """Return the failure that ``error`` stands for, free of the key wherever a server put it.
+
+    The causes of ``error`` are left behind: their texts quote what the server sent.
+    """
+    facts = normalize_llm_failure(error)
+    key = credential.key
+    message = _redact(facts["message"], key)
+    code = facts["code"]
+    request_id = facts.get("requestId")
+    clean = create_llm_failure(
+        message,
+        code if _redact(code, key) == code else "UNKNOWN",
+        status=facts.get("status"),
+        retry_after_ms=facts.get("providerRetryAfterMs"),
+        request_id=None if request_id is None else _redact(request_id, key),
+    )
+    return LlmError.of(clean)
 
 
 def _provider_words(body: bytes) -> tuple[str, str]:
@@ -132,11 +168,30 @@ def _where(endpoint: Endpoint) -> str:
     )
 
 
+def _elsewhere(headers: Mapping[str, str]) -> str:
+    """Say where a redirect leads. It is never followed: the key is for the address called."""
+    target = headers.get("location", "").partition("?")[0]
+    return f", which points to {_short(target)!r}; redirects are not followed" if target else ""
+
+
 def _short(text: str) -> str:
     text = _SPACES.sub(" ", text).strip()
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
-def _redact(text: str, credential: Credential) -> str:
-    # Shorter texts are no keys, and taking them out would garble the message.
-    return text.replace(credential.key, _HIDDEN) if len(credential.key) > 3 else text
+def _redact(text: str, key: str) -> str:
+    """Take the key out of ``text``, also where it was cut off or its case was changed."""
+    if len(key) < _LEAST_KEY:
+        return text  # too short for a key, and taking it out would garble the message
+    parts: list[str] = []
+    end = 0
+    for found in re.finditer(re.escape(key[:_TELLING]), text, re.IGNORECASE):
+        if found.start() < end:
+            continue
+        parts += text[end : found.start()], _HIDDEN
+        end = found.end()
+        while end < len(text) and end - found.start() < len(key):
+            if text[end].lower() != key[end - found.start()].lower():
+                break
+            end += 1
+    return "".join([*parts, text[end:]])

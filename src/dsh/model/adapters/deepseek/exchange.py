@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dsh.base.values import value
 from dsh.model.adapters.deepseek.errors import (
     MAX_ERROR_BYTES,
     not_a_stream,
     status_error,
     transport_error,
+    unreadable_coding,
 )
 from dsh.model.adapters.deepseek.sse import DONE, SseParser
 from dsh.model.failures import LlmError
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
 __all__ = ["Call", "Exchange"]
 
 _DRAIN_S = 0.05
+_ERROR_BODY_S = 5.0
+_CODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Call:
     """What is sent, and the names that errors need."""
 
@@ -39,6 +42,9 @@ class Call:
     headers: Mapping[str, str]
     body: bytes
     now_ms: int
+
+    def __repr__(self) -> str:  # the headers hold the key
+        return f"Call({self.endpoint.shown}, {self.model!r}, {len(self.body)} bytes)"
 
 
 class Exchange:
@@ -61,9 +67,15 @@ class Exchange:
         client = await self._guard.run(self._pool.client(secure=call.endpoint.secure))
         import httpx
 
+        from dsh.model.adapters.deepseek.transport import ON_SEND
+
         try:
             request = client.build_request(
-                "POST", call.endpoint.url, headers=dict(call.headers), content=call.body
+                "POST",
+                call.endpoint.url,
+                headers=dict(call.headers),
+                content=call.body,
+                extensions={ON_SEND: self._guard.watch_sending},
             )
             self._response = await self._guard.run(client.send(request, stream=True))
         except TimeoutError:  # the guard's; it is an OSError as well
@@ -77,9 +89,10 @@ class Exchange:
             ) from error
         response = self._response
         # Decoding costs time on every read; endpoints are asked not to compress.
-        plain = "content-encoding" not in response.headers
+        coding = response.headers.get("content-encoding", "").strip().lower()
+        plain = coding in ("", "identity")
         self._reads = response.aiter_raw() if plain else response.aiter_bytes()
-        await self._refuse_unless_stream(response)
+        await self._refuse_unless_stream(response, readable=coding in _CODINGS)
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         """Yield the data of each event; the last one is `DONE`.
@@ -125,15 +138,16 @@ class Exchange:
         finally:
             await response.aclose()
 
-    async def _refuse_unless_stream(self, response: httpx.Response) -> None:
+    async def _refuse_unless_stream(self, response: httpx.Response, *, readable: bool) -> None:
         call = self._call
         content_type = response.headers.get("content-type", "")
-        if response.status_code == 200 and (
-            not content_type or content_type.lower().startswith("text/event-stream")
-        ):
+        good = 200 <= response.status_code < 300
+        if good and not readable:
+            raise unreadable_coding(response.headers["content-encoding"], endpoint=call.endpoint)
+        if good and (not content_type or content_type.lower().startswith("text/event-stream")):
             return
-        body = await self._read_some()
-        if response.status_code != 200:
+        body = await self._read_some() if readable else b""
+        if not good:
             raise status_error(
                 response.status_code,
                 response.headers,
@@ -143,14 +157,16 @@ class Exchange:
                 model=call.model,
                 now_ms=call.now_ms,
             )
-        raise not_a_stream(content_type, body, endpoint=call.endpoint, credential=call.credential)
+        raise not_a_stream(content_type, body, endpoint=call.endpoint)
 
     async def _read_some(self) -> bytes:
         """Read the body of an error, as far as it comes and fits."""
         body = bytearray()
-        with suppress(LlmError, TimeoutError):  # should the body break off, the status says enough
-            while len(body) < MAX_ERROR_BYTES and (data := await self._read()) is not None:
-                body += data
+        # Should the body break off or never end, the status says enough.
+        with suppress(LlmError, TimeoutError):
+            async with asyncio.timeout(_ERROR_BODY_S):
+                while len(body) < MAX_ERROR_BYTES and (data := await self._read()) is not None:
+                    body += data
         return bytes(body[:MAX_ERROR_BYTES])
 
     async def _read(self) -> bytes | None:
@@ -177,6 +193,5 @@ class Exchange:
         return transport_error(
             error,
             endpoint=self._call.endpoint,
-            credential=self._call.credential,
             streaming=streaming,
         )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import httpx
+
+from dsh.base.values import value
 
 __all__ = ["Head", "find_head", "parse_head"]
 
@@ -17,7 +18,7 @@ _HEADER = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\r\x00]*?)[ \t]*
 _DIGITS = re.compile(rb"[0-9]{1,18}")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Head:
     """Status and headers of an answer, and what they say of its body."""
 

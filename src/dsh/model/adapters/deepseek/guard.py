@@ -18,11 +18,23 @@ class ReadGuard:
     """Cancels the read that is outstanding when the signal aborts or the time is up.
 
     The clock runs only inside `run`: time that the consumer takes between reads is not silence
-    of the provider. Enter it around all reads of one call. One timer serves all of them, so
-    that a read costs next to nothing.
+    of the provider. Nor is the time
+    in which a long request still goes out. Enter it around all reads of one call. One timer
+    serves all of them, so that a read costs next to nothing.
     """
 
-    __slots__ = ("_fired", "_idle_s", "_loop", "_signal", "_since", "_task", "_timer", "_unlink")
+    __slots__ = (
+        "_fired",
+        "_idle_s",
+        "_left",
+        "_loop",
+        "_signal",
+        "_since",
+        "_task",
+        "_timer",
+        "_unlink",
+        "_unsent",
+    )
 
     def __init__(self, signal: AbortSignal | None, idle_s: float) -> None:
         self._signal = signal
@@ -31,6 +43,8 @@ class ReadGuard:
         self._task: asyncio.Task[Any] | None = None  # who reads; None between reads
         self._since = 0.0
         self._fired = False
+        self._unsent: Callable[[], int] | None = None
+        self._left = 0
         self._timer: asyncio.TimerHandle | None = None
         self._unlink: Callable[[], None] | None = None
 
@@ -78,6 +92,15 @@ class ReadGuard:
         finally:
             self._task = None
 
+    def watch_sending(self, unsent: Callable[[], int]) -> None:
+        """Count each byte that leaves as a sign of life.
+
+        Args:
+            unsent: Returns how many bytes of the request are still to be sent.
+        """
+        self._unsent = unsent
+        self._left = unsent()
+
     def throw_if_aborted(self) -> None:
         """Raise `AbortedError` when the signal aborted."""
         if self._signal is not None and self._signal.aborted:
@@ -86,6 +109,10 @@ class ReadGuard:
     def _check(self) -> None:
         """Look whether the read under way is too old, and when to look again."""
         now = self._loop.time()
+        if self._unsent is not None and self._left:
+            left, self._left = self._left, self._unsent()
+            if self._left < left:
+                self._since = now
         due = (now if self._task is None else self._since) + self._idle_s
         if due <= now:
             self._interrupt()

@@ -22,12 +22,13 @@ class SseParser:
     ``[DONE]`` is an event of its own even where the blank line around it is missing.
     """
 
-    __slots__ = ("_data", "_pieces", "_size", "_started")
+    __slots__ = ("_data", "_gathered", "_pieces", "_size", "_started")
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._size = 0
         self._data: list[bytes] = []
+        self._gathered = 0
         self._started = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
@@ -56,7 +57,11 @@ class SseParser:
         rest = lines.pop() + held
         if rest:
             self._keep(rest)
-        return self._take(lines)
+        events = self._take(lines)
+        self._gathered = self._gathered + len(chunk) if self._data else 0
+        if self._gathered > MAX_EVENT_BYTES:
+            raise _too_large()
+        return events
 
     def close(self) -> list[bytes]:
         """Return the last events if the stream ended with ``[DONE]``, lacking its blank line.
@@ -92,7 +97,10 @@ class SseParser:
         self._pieces.append(piece)
         self._size += len(piece)
         if self._size > MAX_EVENT_BYTES:
-            raise LlmError(
-                f"the reply has an event of more than {MAX_EVENT_BYTES} bytes",
-                code="MALFORMED_RESPONSE",
-            )
+            raise _too_large()
+
+
+def _too_large() -> LlmError:
+    return LlmError(
+        f"the reply has an event of more than {MAX_EVENT_BYTES} bytes", code="MALFORMED_RESPONSE"
+    )

@@ -117,7 +117,7 @@ class StreamDecoder:
         if not isinstance(choices, list) or not isinstance(choices[0], dict):
             raise _unexpected("choices", choices)
         choice = choices[0]
-        if (reason := choice.get("finish_reason")) is not None:
+        if reason := choice.get("finish_reason"):  # null and "" are said after the real one too
             self._reason = str(reason)
         delta = choice.get("delta")
         if not delta:

@@ -57,6 +57,9 @@ class StreamTransport(httpx.AsyncBaseTransport):
                 if connection.heard or self._closed:
                     raise
         connection = await self._connect(request, origin)
+        if self._closed:
+            connection.abort()
+            raise httpx.ConnectError("the HTTP client was closed")
         return await self._exchange(request, origin, connection, data)
 
     async def aclose(self) -> None:
@@ -108,8 +111,6 @@ class StreamTransport(httpx.AsyncBaseTransport):
         self._busy.add(connection)
         on_send: Callable[[Callable[[], int]], None] | None = request.extensions.get(ON_SEND)
         try:
-            if self._closed:
-                raise httpx.ConnectError("the HTTP client was closed")
             connection.send(data)
             if on_send is not None:
                 on_send(lambda: connection.unsent)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsh.base.errors import DshError, message_of
+from dsh.base.values import value
 from dsh.state.persistence.artifact.layout import (
     artifacts_in,
     encode_segment,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dsh.state.session.events import SessionHeader
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CatalogEntry:
     """One stored session, or the place where one should be.
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from dsh.base.values import value
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _DICTIONARY_ID_SIZES = (0, 1, 2, 4)
@@ -28,7 +29,7 @@ class _Decoder(Protocol):
     def decompress(self, data: bytes, /) -> bytes: ...
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FrameScan:
     """The whole frames of some data, and where a cut one begins."""
 

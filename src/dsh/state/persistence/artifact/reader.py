@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dsh.base.values import changed, value
 from dsh.state.persistence.artifact.frames import (
     FrameCorruption,
     decompress,
@@ -32,7 +32,7 @@ _LONGEST_HEADER = 16 * 1024 * 1024
 _READ_ATTEMPTS = 8
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Tail:
     """The end of a file that a crash left behind.
 
@@ -49,7 +49,7 @@ class Tail:
     lost_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StoredLog:
     """A session as it is on disk, with what can still be had from a damaged end.
 
@@ -72,10 +72,10 @@ class StoredLog:
     def repaired(self, position: Position, closers: Iterable[SessionEvent]) -> StoredLog:
         """Return the log as it is after a repair that appended ``closers``."""
         events = [*self.events, *closers]
-        return replace(self, events=events, position=position, tail=None)
+        return changed(self, events=events, position=position, tail=None)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Position:
     """Which file, and how much of it, somebody knows."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dsh.base.errors import message_of
 from dsh.base.json import dumps, equal, loads
+from dsh.base.values import value
 from dsh.state.persistence.errors import (
     SessionFormatUnsupportedError,
     SessionPersistenceCorruptionError,
@@ -82,7 +82,7 @@ def _check_version(version: object) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Issue:
     """The first line that does not continue the log."""
 

@@ -82,8 +82,27 @@ class ArtifactStore:
         path = find_artifact(self.root, id)
         return None if path is None else Position.of(path, path.stat()).revision
 
+    def hold(self, id: str) -> None:
+        """Keep a stored session from other writers; one that is absent is left so.
+
+        Raises:
+            SessionConflict: another writer, most likely another process, holds it.
+            OSError: its file cannot be written.
+        """
+        path = find_artifact(self.root, id)
+        if path is not None:
+            self._writer.hold(id, path)
+
+    def let_go(self, id: str) -> None:
+        """Let others write to a session again."""
+        self._writer.let_go(id)
+
+    def close(self) -> None:
+        """Let others write to all sessions again."""
+        self._writer.close()
+
     def create(self, header: SessionHeader, events: Sequence[Mapping[str, Any]]) -> Position:
-        """Store the header and first batch of a new session. See `ArtifactWriter`."""
+        """Store and hold a new session. See `ArtifactWriter.materialize`."""
         return self._writer.materialize(header, events)
 
     def append(self, id: str, position: Position, events: Sequence[Mapping[str, Any]]) -> Position:

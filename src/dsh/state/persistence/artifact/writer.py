@@ -1,4 +1,8 @@
-"""Growing a session's file: each call is durable when it returns, or has changed nothing."""
+"""Growing a session's file: each call is durable when it returns, or has changed nothing.
+
+A writer that goes on with a session *holds* its file: others may read it, and are refused when
+they want to write. The operating system ends a hold with its process.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +30,19 @@ if TYPE_CHECKING:
 _FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
 _LOCK_TIMEOUT_S = 2.0
+_HOLD_TIMEOUT_S = 0.2
+
+
+@dataclass(slots=True)
+class _Hold:
+    """A file that this writer keeps for itself.
+
+    ``is_unclean`` when a failed write could not be taken back: what is beyond the known size is
+    then our own rest.
+    """
+
+    fd: int
+    is_unclean: bool = False
 
 
 class ArtifactWriter:
@@ -49,9 +67,39 @@ class ArtifactWriter:
         self.encoding = encoding
         self._pack = pack
         self._sync = sync
+        self._holds: dict[str, _Hold] = {}
+
+    def hold(self, id: str, path: Path) -> None:
+        """Keep the file of a session from other writers until `let_go`.
+
+        Raises:
+            SessionConflict: another writer, most likely another process, holds it.
+            OSError: the file cannot be written.
+        """
+        if id in self._holds:
+            return
+        fd = _open(id, path)
+        try:
+            _lock(fd, path, _HOLD_TIMEOUT_S)
+        except BaseException as error:
+            os.close(fd)
+            if isinstance(error, LockTimeout):
+                raise SessionConflict(id, "is open in another process; close it there") from error
+            raise
+        self._holds[id] = _Hold(fd)
+
+    def let_go(self, id: str) -> None:
+        """End a hold; one that is not there is none to end."""
+        if (held := self._holds.pop(id, None)) is not None:
+            os.close(held.fd)
+
+    def close(self) -> None:
+        """End all holds."""
+        for id in list(self._holds):
+            self.let_go(id)
 
     def materialize(self, header: SessionHeader, events: Iterable[Mapping[str, Any]]) -> Position:
-        """Publish a new file with its header and first batch, both or nothing.
+        """Publish a new file with its header and first batch, both or nothing, and hold it.
 
         Raises:
             SessionConflict: the file exists.
@@ -63,33 +111,41 @@ class ArtifactWriter:
         head = encode_header(header)
         batch = encode_events(events, pack=self._pack)
         data = compress(head) + compress(batch) if self.encoding is Encoding.ZSTD else head + batch
-        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        fd = os.open(temp, flags, _FILE_MODE)
         try:
             try:
+                _lock(fd, temp, 0)
                 write_all(fd, data)
                 self._sync(fd)
                 os.link(temp, final)
             finally:
-                os.unlink(temp)
+                temp.unlink(missing_ok=True)
             fsync_dir(final.parent)
-            return Position.of(final, os.fstat(fd))
-        except FileExistsError:
-            raise SessionConflict(header["id"], f"is stored already in {str(final)!r}") from None
-        finally:
+            position = Position.of(final, os.fstat(fd))
+        except BaseException as error:
             os.close(fd)
+            if isinstance(error, FileExistsError):
+                problem = f"is stored already in {str(final)!r}"
+                raise SessionConflict(header["id"], problem) from None
+            raise
+        self.let_go(header["id"])
+        self._holds[header["id"]] = _Hold(fd)
+        return position
 
     def append(self, id: str, position: Position, events: Iterable[Mapping[str, Any]]) -> Position:
         """Append a batch to a file that nobody else has written since ``position``.
 
         Raises:
-            SessionConflict: somebody has.
+            SessionConflict: somebody has, or the file is gone.
             LockTimeout: somebody is writing and does not finish.
             ExceptionGroup: the write failed, and so did taking it back.
             OSError: the write failed; the file is as it was.
         """
-        with self._opened(id, position) as fd:
-            self._extend(fd, position.size, self._batch(position.path, events))
-            return Position.of(position.path, os.fstat(fd))
+        data = self._batch(position.path, events)
+        with self._opened(id, position) as file:
+            self._extend(file, position.size, data)
+            return Position.of(position.path, os.fstat(file.fd))
 
     def repair(self, stored: StoredLog, closers: Iterable[SessionEvent]) -> Position:
         """Cut off a damaged end, then append what was recovered from it and the closers.
@@ -106,46 +162,63 @@ class ArtifactWriter:
         tail = stored.tail
         keep = stored.position.size if tail is None else tail.keep
         again = [*(() if tail is None else tail.recovered), *closers]
-        with self._opened(stored.header["id"], stored.position) as fd:
+        with self._opened(stored.header["id"], stored.position) as file:
             if keep != stored.position.size:
-                os.ftruncate(fd, keep)
-                self._sync(fd)
+                os.ftruncate(file.fd, keep)
+                self._sync(file.fd)
             if again:
-                self._extend(fd, keep, self._batch(stored.path, again))
-            return Position.of(stored.path, os.fstat(fd))
+                self._extend(file, keep, self._batch(stored.path, again))
+            return Position.of(stored.path, os.fstat(file.fd))
 
     def _batch(self, path: Path, events: Iterable[Mapping[str, Any]]) -> bytes:
         lines = encode_events(events, pack=self._pack)
         return compress(lines) if encoding_of(path) is Encoding.ZSTD else lines
 
-    def _extend(self, fd: int, size: int, data: bytes) -> None:
+    def _extend(self, file: _Hold, size: int, data: bytes) -> None:
         try:
-            write_all(fd, data)
-            self._sync(fd)
+            write_all(file.fd, data)
+            self._sync(file.fd)
         except Exception as error:
+            file.is_unclean = True
             try:
-                os.ftruncate(fd, size)
-                self._sync(fd)
+                self._cut(file, size)
             except OSError as rollback:
                 raise ExceptionGroup(
                     "the write failed and could not be taken back", [error, rollback]
                 ) from error
             raise
 
+    def _cut(self, file: _Hold, size: int) -> None:
+        os.ftruncate(file.fd, size)
+        self._sync(file.fd)
+        file.is_unclean = False
+
     @contextmanager
-    def _opened(self, id: str, position: Position) -> Iterator[int]:
+    def _opened(self, id: str, position: Position) -> Iterator[_Hold]:
         """Open a file for this writer alone, and only as it is known."""
-        fd = os.open(position.path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        held = self._holds.get(id)
+        file = _Hold(_open(id, position.path)) if held is None else held
         try:
-            _lock(fd, position.path)
-            stat = os.fstat(fd)
-            if (stat.st_dev, stat.st_ino) != (position.device, position.inode):
-                raise SessionConflict(id, "was replaced on disk; open it again")
-            if stat.st_size != position.size:
-                raise SessionConflict(id, "was written by another process; open it again")
-            yield fd
+            if held is None:
+                _lock(file.fd, position.path, _LOCK_TIMEOUT_S)
+            self._check(id, position, file)
+            yield file
         finally:
-            os.close(fd)
+            if held is None:
+                os.close(file.fd)
+
+    def _check(self, id: str, position: Position, file: _Hold) -> None:
+        try:
+            stat = position.path.stat(follow_symlinks=False)
+        except FileNotFoundError as error:
+            raise _gone(id, position.path) from error
+        if (stat.st_dev, stat.st_ino) != (position.device, position.inode):
+            raise SessionConflict(id, "was replaced on disk; open it again")
+        size = os.fstat(file.fd).st_size
+        if file.is_unclean and size > position.size:
+            self._cut(file, position.size)
+        elif size != position.size:
+            raise SessionConflict(id, "was written by another process; open it again")
 
     def _make_folders(self, folder: Path) -> None:
         missing: list[Path] = []
@@ -157,9 +230,20 @@ class ArtifactWriter:
             fsync_dir(new.parent)
 
 
-def _lock(fd: int, path: Path) -> None:
-    """Take the file for one write; the holder is quick, unless it is stopped."""
-    deadline = time.monotonic() + _LOCK_TIMEOUT_S
+def _open(id: str, path: Path) -> int:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise _gone(id, path) from error
+
+
+def _gone(id: str, path: Path) -> SessionConflict:
+    return SessionConflict(id, f"was removed from disk ({str(path)!r}); go on in a new session")
+
+
+def _lock(fd: int, path: Path, timeout_s: float) -> None:
+    """Take a file; who only writes once is quick, unless it is stopped."""
+    deadline = time.monotonic() + timeout_s
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -167,7 +251,7 @@ def _lock(fd: int, path: Path) -> None:
             if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
                 raise
             if time.monotonic() >= deadline:
-                raise LockTimeout(path, _LOCK_TIMEOUT_S) from error
+                raise LockTimeout(path, timeout_s) from error
             time.sleep(0.005)
         else:
             return
