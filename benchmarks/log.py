@@ -13,6 +13,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,34 +117,38 @@ async def appends(folder: Path) -> None:
     heard: list[SessionEventAppended] = []
     root.on(SESSION_EVENT, heard.append)
     root.on(SESSION_EVENT, lambda event: event.event["seq"])
-
-    def live() -> Callable[[], object]:
-        heard.clear()
-        session = store.create()
-        return lambda: stream(session, CHUNKS)
-
-    two = median(live)
+    two, _ = await streamed(store, heard)
     show("append, two listeners", f"{two / CHUNKS * 1e6:.2f} us", f"{two / baseline:.1f}x")
 
     await root.plugin(JsonlPersistence, {"root": str(folder)})
-    stored = []
-    for _ in range(ROUNDS):
-        work = live()
-        session = store.all()[-1]
-        gc.collect()
-        start = time.perf_counter()
-        work()
-        appended = time.perf_counter()
-        await store.flush(session)
-        stored.append((appended - start, time.perf_counter() - appended))
-    cost = statistics.median(item[0] for item in stored)
-    flush = statistics.median(item[1] for item in stored)
-    show("append, two listeners and persistence", f"{cost / CHUNKS * 1e6:.2f} us")
+    cost, flush = await streamed(store, heard)
+    show(
+        "append, two listeners and persistence",
+        f"{cost / CHUNKS * 1e6:.2f} us",
+        f"{cost / baseline:.1f}x",
+    )
     show(f"flush of {CHUNKS:,} chunks", f"{flush * 1e3:.1f} ms")
     show("durable throughput", f"{CHUNKS / (cost + flush):,.0f} /s", "append and one flush")
     await steps(root, store)
-    heard.clear()
     await root.fiber.dispose()
+
+
+async def streamed(
+    store: LocalSessionStore, heard: list[SessionEventAppended]
+) -> tuple[float, float]:
+    """Stream into live sessions, one after the other; return the medians of append and flush."""
+    appends, flushes = [], []
+    for _ in range(ROUNDS):
+        session = store.prepare()
+        detach = store.enter(session)
+        store.announce(session)
+        appends.append(timed(partial(stream, session, CHUNKS)))
+        start = time.perf_counter()
+        await store.flush(session)
+        flushes.append(time.perf_counter() - start)
+        detach()
+        heard.clear()
+    return statistics.median(appends), statistics.median(flushes)
 
 
 async def steps(root: Context, store: LocalSessionStore) -> None:

@@ -58,7 +58,7 @@ class Model(LlmAdapter):
     async def resolve_model(
         self, provider: str, model: str, signal: object = None
     ) -> ResolvedModelInfo:
-        return ResolvedModelInfo(provider, model, model)
+        return ResolvedModelInfo(provider, model, model, input_modalities=("text",))
 
     async def stream(self, options: GenerateOptions) -> AsyncIterator[StreamChunk]:
         if self.reply is not None:
@@ -244,7 +244,7 @@ def timed(action: Callable[[], object], count: int) -> float:
 
 
 def measure_boundaries(count: int = 100_000) -> BoundaryFigures:
-    scope, agent = InitiatorScope(), object()
+    scope, agent = InitiatorScope(), Model()
     plain, bound, enter, look = [], [], [], []
     for _ in range(5):
         plain.append(drive(pauses(count)) / count * 1e9)

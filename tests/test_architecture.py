@@ -17,6 +17,7 @@ VOCABULARY = {
     "dsh.model.chunks",
     "dsh.model.failures",
     "dsh.model.messages",
+    "dsh.product.headless.options",
     "dsh.state.session.vocabulary",
 }
 

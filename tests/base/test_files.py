@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,21 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
     with pytest.raises(OSError, match="folder"):
         write_atomic(tmp_path / "folder", b"x")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder"]
+
+
+def test_the_bytes_are_durable_before_the_name_and_the_name_before_the_return(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "file"
+    synced: list[tuple[bool, bool]] = []
+
+    def fsync(fd: int) -> None:
+        synced.append((stat.S_ISDIR(os.fstat(fd).st_mode), target.exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_atomic(target, b"new")
+
+    assert synced == [(False, False), (True, True)]
 
 
 def test_a_link_planted_at_the_target_is_replaced_not_followed(tmp_path: Path) -> None:

@@ -134,3 +134,14 @@ def test_own_methods_outrank_the_shared_ones() -> None:
             return "Secret(...)"
 
     assert repr(Secret("x")) == "Secret(...)"
+
+
+def test_a_field_may_be_left_out_of_printing_and_comparing() -> None:
+    @value
+    class Login:
+        user: str
+        password: str = field(repr=False, compare=False)
+
+    assert repr(Login("ada", "x")) == "Login(user='ada')".replace("Login", Login.__qualname__)
+    assert Login("ada", "x") == Login("ada", "y")
+    assert hash(Login("ada", "x")) == hash(Login("ada", "y"))

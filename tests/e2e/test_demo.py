@@ -62,6 +62,15 @@ def test_the_demo_refuses_a_folder_that_holds_something(home: Home) -> None:
     assert [path.name for path in home.workspace.iterdir()] == ["mine.txt"]
 
 
+def test_the_demo_refuses_a_folder_that_cannot_be_made(home: Home) -> None:
+    (home.workspace / "file").touch()
+    ran = home.run("demo", "--into", "file/below")
+    assert (ran.code, ran.out) == (1, "")
+    (line,) = ran.err.splitlines()
+    assert line.startswith("dsh: ")
+    assert line.endswith("cannot be made: not a directory; name another with --into")
+
+
 def test_a_rehearsal_that_meets_something_else_fails_loudly(home: Home, tmp_path: Path) -> None:
     script = tmp_path / "script.yml"
     script.write_text(

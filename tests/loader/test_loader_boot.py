@@ -234,14 +234,13 @@ async def test_a_problem_inside_a_group_is_told_once(
 
 def _third_party(launch: Launch) -> Launch:
     """The same launch, with all its rows from a bundle that somebody else installed."""
-    from dataclasses import replace
-
+    from dsh.base.values import changed
     from dsh.loader.bundle import Bundle
 
     composition = launch.composition
     origin = composition.provenance[0].origin
     bundle = Bundle(name=origin, path=Path("x"), patches=[], shipped=False)
-    return replace(launch, composition=composition._replace(bundles=(bundle,)))
+    return changed(launch, composition=composition._replace(bundles=(bundle,)))
 
 
 async def test_rows_of_third_parties_are_left_out_and_told(
@@ -358,7 +357,7 @@ async def test_a_failure_at_run_time_stays_in_its_row_and_is_told(
 
     name = plugins.module("m", apply=apply, name="frail")
     assert await host(stage.launch([{"id": "a", "name": name}])) == 0
-    assert stage.said == ["plugin 'frail': ctx.spawn(\"break\") failed: RuntimeError: no luck"]
+    assert stage.said == ['row "a" (m): ctx.spawn("break") failed: RuntimeError: no luck']
 
 
 async def test_a_task_that_nobody_waits_for_is_fatal(plugins: Shelf, stage: Stage) -> None:

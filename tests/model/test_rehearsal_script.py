@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,11 @@ def test_a_slot_may_take_a_value_from_the_request() -> None:
     show = play(replies({"text": "kill {{from_request:job (\\d+)}} {{from_request:h.}}"}))
     line = show.next(Seen([user("hi"), assistant(), user("job 1"), user("job 2 and job 3")]))
     assert "".join(line.text) == "kill 3 hi"
+
+
+def test_a_group_that_is_not_part_of_the_match_fills_a_slot_with_nothing() -> None:
+    show = play(replies({"text": "[{{from_request:(a)|b}}]"}))
+    assert show.next(Seen([user("b")])).text == ("[]",)
 
 
 @pytest.mark.parametrize(
@@ -261,6 +267,14 @@ def test_by_history_a_conversation_counts_from_the_message_it_matched() -> None:
         (replies({"usage": {"input": -1}}), "whole number"),
         (replies({"text": ["a", None]}), r"text\[1\]: must be text, not nothing"),
         (replies({"repeat": 0}), "at least 1"),
+        (replies({"first_delay_ms": float("nan")}), "at least 0"),
+        (replies({"delay_ms": float("inf")}), "at least 0"),
+        (replies({"calls": [{"name": "n", "arguments": {"d": date(2026, 1, 1)}}]}), "is not JSON"),
+        (replies({"calls": [{"name": "n", "arguments": {"x": float("nan")}}]}), "is not JSON"),
+        (replies({"fault": {"status": 100}}), "at least 200"),
+        (replies({"fault": {"status": 429, "retry_after": "1\r\nX: y"}}), "one line"),
+        (replies({"fault": {"body": "x", "content_type": "a\nb: c"}}), "one line"),
+        (replies({"fault": {"status": 429, "request_id": "ж"}}), "one line"),
         (replies({"delay_ms": -1}), "at least 0"),
         (replies({"text": "x"}, order="random"), "one of arrival, history"),
         ({"conversations": [{"when": "x"}]}, r"conversations\[0\]: has no 'replies'"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,16 @@ from dsh.state.persistence.jsonl import JsonlPersistence
 from dsh.state.session.session import Session
 from dsh.state.session.store import LocalSessionStore
 
+HERE = Path(__file__).parent
 _HOUR_MS = 3_600_000
+
+
+def start_child(root: Path, compression: str = "zstd") -> subprocess.Popen[str]:
+    """Start a process that appends to the session ``victim`` and prints how much is durable."""
+    path = [str(HERE), os.environ.get("PYTHONPATH", "")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+    command = [sys.executable, str(HERE / "appending_child.py"), str(root), compression]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, env=env, text=True)
 
 
 class Home:

@@ -58,6 +58,27 @@ def test_folders_and_files_are_private(
     assert position.path == tmp_path / folder / encoding.value
 
 
+@both
+def test_every_new_name_is_made_durable(
+    tmp_path: Path, session: Session, encoding: Encoding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[int, int]] = []
+
+    def fsync(fd: int) -> None:
+        found = os.fstat(fd)
+        synced.append((found.st_dev, found.st_ino))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    path = (
+        ArtifactStore(tmp_path / "a" / "sessions", encoding)
+        .create(session.header, session.events)
+        .path
+    )
+
+    folders = [tmp_path, tmp_path / "a", path.parents[2], path.parents[1], path.parent]
+    assert synced == [(folder.stat().st_dev, folder.stat().st_ino) for folder in folders]
+
+
 def test_lines_are_as_the_format_says(tmp_path: Path, session: Session) -> None:
     store = ArtifactStore(tmp_path, Encoding.PLAIN)
     lines = store.create(session.header, session.events).path.read_text().splitlines()

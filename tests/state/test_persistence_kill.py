@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from state_home import start_child
 
 from dsh.kernel import Context
 from dsh.state.persistence.artifact.layout import find_artifact
@@ -17,15 +15,10 @@ from dsh.state.persistence.jsonl import JsonlPersistence
 from dsh.state.session.repair import interrupted_turn_closers
 from dsh.state.session.store import LocalSessionStore
 
-HERE = Path(__file__).parent
-
 
 def kill_while_it_writes(root: Path, compression: str, lines: int, delay_reads: int) -> int:
     """Run the child, kill it, and return how many events it had called durable."""
-    path = [str(HERE), os.environ.get("PYTHONPATH", "")]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
-    command = [sys.executable, str(HERE / "appending_child.py"), str(root), compression]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=env, text=True) as child:
+    with start_child(root, compression) as child:
         assert child.stdout is not None
         durable = 0
         for _ in range(lines):

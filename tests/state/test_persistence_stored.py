@@ -2,15 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from state_home import Home
 from state_logs import open_turn, say, whole_turn
 
 from dsh.base.json import thaw
-from dsh.kernel import Context
 from dsh.state.persistence import (
     SessionConflict,
     SessionFormatUnsupportedError,
@@ -22,19 +19,6 @@ from dsh.state.persistence.artifact.store import ArtifactStore
 from dsh.state.session.errors import RefusedEvent
 from dsh.state.session.events import TURN_START, SessionMeta, TurnStartData
 from dsh.state.session.session import Session
-
-
-@pytest.fixture
-async def home(root: Context, tmp_path: Path) -> Home:
-    return await Home(root, tmp_path / "sessions").open()
-
-
-@pytest.fixture
-async def again(tmp_path: Path) -> AsyncIterator[Home]:
-    """A second process on the same folder."""
-    context = Context()
-    yield await Home(context, tmp_path / "sessions").open()
-    await context.fiber.dispose()
 
 
 async def test_listing_is_newest_first_and_leaves_the_bad_ones_out(home: Home) -> None:

@@ -209,6 +209,12 @@ def test_messages_without_identity_are_refused(session: Session) -> None:
         session.append(USER_MESSAGE, bare, surface_op="append")
 
 
+def test_what_a_message_holds_are_blocks(session: Session) -> None:
+    loose: Any = {"id": "m", "role": "user", "content": ["text"], "source": {"kind": "user"}}
+    with pytest.raises(RefusedEvent, match="no block"):
+        session.append(USER_MESSAGE, loose, surface_op="append")
+
+
 def test_a_result_must_answer_the_call_it_names(session: Session) -> None:
     message: Any = dict(create_tool_result_message("a", [], False))
     message["source"] = {"kind": "tool", "callId": "b"}

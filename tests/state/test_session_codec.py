@@ -61,6 +61,16 @@ def test_a_change_of_kind_index_step_or_time_row_ends_a_run() -> None:
     assert decode(list(rows)) == list(session.events)
 
 
+def test_a_gap_in_the_numbers_ends_a_run() -> None:
+    session = Session.create("s")
+    for n in range(7):
+        chunk(session, text_delta(0, str(n)))
+    events = [event for event in session.events if event["seq"] != 3]
+    rows = pack_chunk_runs(events)
+    assert [row["seq0"] for row in rows] == [0, 4]
+    assert decode(list(rows)) == events
+
+
 def test_events_between_stay_in_their_place() -> None:
     session = Session.create("s")
     for n in range(3):

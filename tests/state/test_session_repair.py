@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from state_logs import answer, call, close_turn, open_turn, reply, say, whole_turn
 
-from dsh.state.session.events import STEP_END, TURN_END, StepData, TurnEndData
+from dsh.state.session.events import STEP_END, STEP_START, TURN_END, StepData, TurnEndData
 from dsh.state.session.repair import (
     TOOL_NOT_STARTED,
     TOOL_OUTCOME_UNKNOWN,
@@ -77,6 +77,23 @@ def test_calls_of_closed_steps_and_turns_are_left_alone(session: Session) -> Non
     open_turn(session)
     reply(session, calls={"c1": "x"})
     close_turn(session)
+    open_turn(session, 2)
+    assert types(interrupted_turn_closers(session.events)) == ["step/end", "turn/end"]
+
+
+def test_calls_of_a_closed_step_of_the_open_turn_are_left_alone(session: Session) -> None:
+    open_turn(session)
+    reply(session, calls={"c1": "x"})
+    call(session, "c1")
+    session.append(STEP_END, StepData(turn=1, step=1))
+    assert types(interrupted_turn_closers(session.events)) == ["turn/end"]
+    session.append(STEP_START, StepData(turn=1, step=2))
+    assert types(interrupted_turn_closers(session.events)) == ["step/end", "turn/end"]
+
+
+def test_calls_of_a_turn_without_an_end_do_not_reach_the_next(session: Session) -> None:
+    open_turn(session)
+    reply(session, calls={"c1": "x"})
     open_turn(session, 2)
     assert types(interrupted_turn_closers(session.events)) == ["step/end", "turn/end"]
 

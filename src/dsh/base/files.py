@@ -54,9 +54,7 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
         OSError: what the operating system says.
     """
     temp = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
-    fd = os.open(
-        temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666 if mode is None else mode
-    )
+    fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
     try:
         try:
             keep = _mode_of(path) if mode is None else mode
@@ -87,6 +85,37 @@ def _mode_of(path: Path) -> int | None:
         return None
 
 
+def lock_fd(
+    fd: int, path: Path, *, timeout_s: float, sleep: Callable[[float], object] = time.sleep
+) -> None:
+    """Lock an open file for this descriptor alone; closing it ends the lock.
+
+    Args:
+        fd: The descriptor.
+        path: What the error names.
+        timeout_s: How long to wait for another holder; blocks the thread.
+        sleep: How to wait.
+
+    Raises:
+        LockTimeout: another descriptor holds the lock.
+        OSError: the file system has no locks.
+    """
+    end = time.monotonic() + timeout_s
+    pause = 0.005
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
+                raise
+        else:
+            return
+        if time.monotonic() >= end:
+            raise LockTimeout(path, timeout_s)
+        sleep(pause)
+        pause = min(pause * 2, 0.2)
+
+
 class FileLock:
     """An exclusive lock between processes, held on a file beside the one it guards.
 
@@ -105,7 +134,7 @@ class FileLock:
     def __enter__(self) -> Self:
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            self._acquire(fd)
+            lock_fd(fd, self.path, timeout_s=self._timeout_s, sleep=self._sleep)
         except BaseException:
             os.close(fd)
             raise
@@ -120,19 +149,3 @@ class FileLock:
     ) -> None:
         os.close(self._fd)
         self._fd = -1
-
-    def _acquire(self, fd: int) -> None:
-        end = time.monotonic() + self._timeout_s
-        pause = 0.01
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
-                    raise
-            else:
-                return
-            if time.monotonic() >= end:
-                raise LockTimeout(self.path, self._timeout_s)
-            self._sleep(pause)
-            pause = min(pause * 2, 0.2)

@@ -111,9 +111,6 @@ class AbortSignal:
             raise
         finally:
             remove()
-            if not task.done():
-                task.cancel()
-                await asyncio.wait([task])
 
     @staticmethod
     def any_of(*signals: AbortSignal) -> tuple[AbortSignal, Callable[[], None]]:

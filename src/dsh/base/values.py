@@ -2,7 +2,8 @@
 
 A program start defines hundreds of them. ``dataclasses`` compiles up to seven functions for
 each, which was a fifth of the whole start-up; this compiles one, and shares the others. Type
-checkers treat it as a dataclass. Use ``dataclasses.field`` for a default that must be made anew.
+checkers treat it as a dataclass. ``dataclasses.field`` sets what a field does not share with the
+others: a default that is made anew, ``repr=False``, ``compare=False``, ``kw_only=True``.
 """
 
 from __future__ import annotations
@@ -66,13 +67,15 @@ def _fields_of(cls: Any) -> dict[str, _Spec]:
 class _Spec:
     """One field: how it is given, and what it is otherwise."""
 
-    __slots__ = ("default", "factory", "kw_only")
+    __slots__ = ("compare", "default", "factory", "kw_only", "repr")
 
     def __init__(self, given: Any, kw_only: bool) -> None:
         self.kw_only = kw_only
         self.factory: Any = MISSING
         self.default = given
+        self.compare = self.repr = True
         if isinstance(given, Field):
+            self.compare, self.repr = given.compare, given.repr
             self.default, self.factory = given.default, given.default_factory
             if given.kw_only is True:
                 self.kw_only = True
@@ -97,6 +100,8 @@ def _define(cls: Any, *, frozen: bool, kw_only: bool, eq: bool) -> Any:
     slots = [name for name in own if name not in inherited]
     positional = tuple(name for name, spec in fields.items() if not spec.kw_only)
     body |= {"__slots__": tuple(slots), "__fields__": fields, "__match_args__": positional}
+    body["__shown__"] = tuple(name for name, spec in fields.items() if spec.repr)
+    body["__compared__"] = tuple(name for name, spec in fields.items() if spec.compare)
     for name, method in _methods(frozen, eq).items():
         body.setdefault(name, method)
     made = type(cls)(cls.__name__, cls.__bases__, body)
@@ -150,18 +155,18 @@ def _methods(frozen: bool, eq: bool) -> dict[str, Any]:
 
 
 def _repr(self: Any) -> str:
-    shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__fields__)
+    shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__shown__)
     return f"{type(self).__qualname__}({shown})"
 
 
 def _eq(self: Any, other: Any) -> Any:
     if type(self) is not type(other):
         return NotImplemented
-    return all(getattr(self, name) == getattr(other, name) for name in self.__fields__)
+    return all(getattr(self, name) == getattr(other, name) for name in self.__compared__)
 
 
 def _hash(self: Any) -> int:
-    return hash((type(self), *(getattr(self, name) for name in self.__fields__)))
+    return hash((type(self), *(getattr(self, name) for name in self.__compared__)))
 
 
 def _refuse_set(self: Any, name: str, _: object) -> NoReturn:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
+GROUP: Final = "cordis:group"
+"""The builtin whose config is a list of rows."""
+
 _SCOPE: Final = "@deepseek-ai/"
 
 ALIASES: Final[dict[str, str]] = {
     f"{_SCOPE}{npm}": ours
     for npm, ours in {
-        "cordis-plugin-group": "cordis:group",
+        "cordis-plugin-group": GROUP,
         "cordis-plugin-include": "cordis:include",
         "cordis-plugin-timer": "dsh.kernel.timer:Timer",
         "dsh-agent": "dsh.execution.agent.registry",

@@ -15,13 +15,14 @@ from dsh.base.values import value
 from dsh.kernel import Context
 from dsh.loader.audit import Problem, audit, boot_failed, describe, problems_of
 from dsh.loader.compose import Composition
+from dsh.loader.ending import RELEASE_S, bounded_end
 from dsh.loader.environment import LaunchEnvironment
 from dsh.loader.errors import BootFailed
 from dsh.loader.host import AppExit, CmdlineArgs, CommandLine
 from dsh.loader.journal import Journal
 from dsh.loader.loader import Loader, folder_url
 from dsh.loader.rows import Row
-from dsh.loader.shutdown import RELEASE_S, ShutdownController, bounded_end
+from dsh.loader.shutdown import ShutdownController
 from dsh.loader.static import home_path_of
 
 EXIT_FAILURE: Final = 1
@@ -56,18 +57,32 @@ def run(launch: Launch) -> int:
     code = EXIT_FAILURE
     runner = asyncio.Runner()
     try:
-        code = runner.run(host(launch))
+        code = _run_to_end(runner.get_loop(), launch)
     finally:
+        # The tree is gone and its failures are told; tasks found dead from here on are its remains.
+        runner.get_loop().set_exception_handler(lambda *_: None)
         with bounded_end(lambda: code, RELEASE_S):
             runner.close()
     return code
+
+
+def _run_to_end(loop: asyncio.AbstractEventLoop, launch: Launch) -> int:
+    main = loop.create_task(host(launch), name="host")
+    while True:
+        try:
+            return loop.run_until_complete(main)
+        except SystemExit as error:
+            # Raised in a plugin's task it stops the loop as well: go on, to undo the tree.
+            if main.done():
+                raise
+            launch.say(f"a plugin raised {describe(error)}; only app_exit may end the host")
 
 
 async def host(launch: Launch) -> int:
     """Boot a profile in the running loop, wait for its end, and return the exit code."""
     sigterm = EXIT_SIGTERM_ONESHOT if launch.composition.oneshot else 0
     controller = ShutdownController(sigterm=sigterm)
-    journal = Journal(launch.home, launch.say, debug=launch.debug)
+    journal = Journal(launch.home, launch.say, redact=launch.environment.redact, debug=launch.debug)
     root = Context()
     controller.attach(root)
     with controller.signals(), journal.attached(root), _fail_loud(controller, journal):
@@ -77,7 +92,7 @@ async def host(launch: Launch) -> int:
         except Exception as error:
             # A tree that goes because somebody asked for it has nothing to tell.
             if not controller.stopping:
-                _tell_failure(error, launch, journal)
+                _tell_failure(error, journal)
                 controller.fail(EXIT_FAILURE)
         return await controller.finished()
 
@@ -140,14 +155,14 @@ def _mount_failure(error: Exception) -> BootFailed:
     return BootFailed([f"plugin tree failed to load: {describe(error)}"], [error])
 
 
-def _tell_failure(error: Exception, launch: Launch, journal: Journal) -> None:
+def _tell_failure(error: Exception, journal: Journal) -> None:
     if isinstance(error, BootFailed):
         journal.record(error.causes)
         for line in error.problems:
-            launch.say(line)
+            journal.say(line)
     else:
         journal.record([error])
-        launch.say(f"host preparation failed: {describe(error)}")
+        journal.say(f"host preparation failed: {describe(error)}")
 
 
 @contextmanager
@@ -164,6 +179,8 @@ def _fail_loud(controller: ShutdownController, journal: Journal) -> Iterator[Non
         if orphan and not controller.stopping:
             journal.say(f"fatal load failure: {describe(error)}")
             controller.fail(EXIT_FAILURE)
+        elif not orphan:
+            journal.remark(f"{context.get('message', 'a callback failed')}: {describe(error)}")
 
     loop = asyncio.get_running_loop()
     former = loop.get_exception_handler()

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from dsh.loader.aliases import same_plugin
+from dsh.loader.aliases import GROUP, canonical, same_plugin
 from dsh.loader.bundle import Bundle, check_patches, load_bundle
 from dsh.loader.dump import dump_rows
-from dsh.loader.errors import ConfigFileError
+from dsh.loader.errors import ConfigFileError, PatchError
 from dsh.loader.expr import detach
 from dsh.loader.patch import PatchRun
 from dsh.loader.profile import PATCH_FILE, Profile, open_profile
@@ -110,21 +110,41 @@ def compose_profile(
     layers += overlays
     warnings: list[str] = []
     rows, provenance = apply_layers(layers, warnings.append)
-    check_rows(rows, f"profile {name}")
+    try:
+        check_rows(rows, f"profile {name}")
+    except PatchError as error:
+        raise PatchError(f"[{_spoiler(layers)}] {error}") from error
     return Composition(profile, bundles, rows, provenance, warnings)
+
+
+def _spoiler(layers: Sequence[Layer]) -> str:
+    """Return the label of the first layer with which the rows are no tree."""
+    for count in range(1, len(layers)):
+        try:
+            check_rows(apply_layers(layers[:count], lambda _: None)[0], "")
+        except PatchError:
+            return layers[count - 1].label
+    return layers[-1].label
 
 
 def apply_layers(
     layers: Sequence[Layer], warn: Callable[[str], None]
 ) -> tuple[list[Row], list[Provenance]]:
-    """Apply layers in one pass and note which of them made and changed each top-level row."""
+    """Apply layers in one pass and note which of them made and changed each top-level row.
+
+    Raises:
+        PatchError: a patch has a shape that no tree can take; names its layer.
+    """
     run = PatchRun([], same_name=same_plugin)
     origins: list[str] = []
     changers: list[list[str]] = []
     for layer in layers:
         before: list[Row] = detach(run.rows)
-        for patch in layer.patches:
-            run.apply(patch, lambda text, label=layer.label: warn(f"[{label}] {text}"))  # type: ignore[misc]
+        try:
+            for patch in layer.patches:
+                run.apply(patch, lambda text, label=layer.label: warn(f"[{label}] {text}"))  # type: ignore[misc]
+        except PatchError as error:
+            raise PatchError(f"[{layer.label}] {error}") from error
         for index, old in enumerate(before):
             if old != run.rows[index]:
                 changers[index].append(layer.label)
@@ -169,8 +189,12 @@ def _anchored(row: Row, folder: Path) -> Row:
         anchored["name"] = os.path.normpath(folder / name)
     for key in ("insert", "config"):
         rows = row.get(key)
-        if isinstance(rows, list) and (key == "insert" or row.get("group")):
+        if isinstance(rows, list) and (key == "insert" or _holds_rows(row)):
             anchored[key] = [
                 _anchored(each, folder) if isinstance(each, dict) else each for each in rows
             ]
     return anchored
+
+
+def _holds_rows(row: Row) -> bool:
+    return bool(row.get("group")) or canonical(str(row.get("name"))) == GROUP

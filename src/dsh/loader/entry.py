@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dsh.base.names import snake
 from dsh.kernel import Context, Fiber, FiberState, Label
-from dsh.loader.errors import EntryError
+from dsh.loader.errors import EntryError, LoaderError
 from dsh.loader.events import LOADER_ENTRY_INIT, LOADER_PATCH_CONTEXT, ContextPatching, EntryMade
 from dsh.loader.expr import Expr, detach
 from dsh.loader.rows import Row, is_group
@@ -94,11 +94,18 @@ class Entry:
             if not self.should_run:
                 return
             stage = "import"
-            plugin = self.loader.import_(self.name, self.group.ctx.base_url)
+            plugin = self._import()
             stage = "apply"
             self._mount(plugin)
         except Exception as error:
             raise EntryError(stage, self.id, self.name, error) from error
+
+    def _import(self) -> Any:
+        try:
+            return self.loader.import_(self.name, self.group.ctx.base_url)
+        except SystemExit as error:
+            # A module may end itself, but not the host of other rows.
+            raise LoaderError(f"its module calls for an exit: SystemExit: {error}") from error
 
     async def settle(self) -> None:
         """Wait until the plugin runs, or waits for services.
@@ -106,11 +113,15 @@ class Entry:
         Raises:
             EntryError: its body failed; what it had registered is undone.
         """
-        if self.fiber is None:
+        fiber = self.fiber
+        if fiber is None:
             return
         try:
-            await self.fiber
-        except Exception as error:
+            await fiber
+        except BaseException as error:
+            # What its body raised is its failure, even a cancellation; ours is not.
+            if error is not fiber.error and not isinstance(error, Exception):
+                raise
             raise EntryError("apply", self.id, self.name, error) from error
 
     async def stop(self) -> None:
@@ -184,7 +195,7 @@ class Entry:
     async def _remount(self) -> None:
         try:
             # Import before the old plugin goes: a missing module costs nothing then.
-            self.loader.import_(self.name, self.group.ctx.base_url)
+            self._import()
         except Exception as error:
             raise EntryError("import", self.id, self.name, error) from error
         await self.stop()

@@ -31,6 +31,8 @@ _FENCED_NAMES: Final = """
 """
 _FENCED: Final = frozenset(_FENCED_NAMES.split())
 _FENCED_PREFIXES: Final = ("DSH_", "XDG_", "DYLD_", "BASH_FUNC_")
+_SECRET_NAMES: Final = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+_SECRET_LENGTH: Final = 8
 _LINE: Final = re.compile(
     r"""
     ^[ \t]*(?:export[ \t]+)?([A-Za-z_][\w.-]*)[ \t]*=[ \t]*
@@ -100,6 +102,14 @@ class LaunchEnvironment:
     def layer(self, source: EnvSource) -> Mapping[str, str]:
         """Return the variables that one layer sets."""
         return self._layers[source][0]
+
+    def redact(self, text: str) -> str:
+        """Return a text without the values of variables that are secrets by their names."""
+        for source in SOURCES:
+            for name, value in self.layer(source).items():
+                if len(value) >= _SECRET_LENGTH and name.upper().endswith(_SECRET_NAMES):
+                    text = text.replace(value, f"<{name}>")
+        return text
 
     def __repr__(self) -> str:
         # Values may be secrets: show how many there are, not what.
@@ -175,12 +185,16 @@ def parse_env(text: str) -> dict[str, str]:
 
 def _read(path: Path, warn: Callable[[str], None]) -> dict[str, str]:
     try:
-        data = path.read_bytes()
+        # Bounded before it is read: a project's file may be a link to a device.
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
             warn(f"failed to load .env: {path}: larger than {MAX_FILE_BYTES} bytes")
             return {}
         values = parse_env(data.decode("utf-8-sig"))
     except (FileNotFoundError, NotADirectoryError):
+        if path.is_symlink():
+            warn(f"failed to load .env: {path}: the link leads to no file")
         return {}
     except OSError as error:
         warn(f"failed to load .env: {path}: {(error.strerror or 'unreadable').lower()}")

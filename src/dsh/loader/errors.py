@@ -48,7 +48,7 @@ class ConfigFileError(LoaderError, ValueError):
     ) -> None:
         where = path if line is None else f"{path}:{line}:{column}"
         if stage == "validate":
-            super().__init__(f"{where}: {problem}")
+            super().__init__(problem if path in problem else f"{where}: {problem}")
         else:
             super().__init__(f"failed to {stage} {what} {where}: {problem}")
         self.stage, self.path, self.problem = stage, path, problem
@@ -79,7 +79,7 @@ class ProfileMissing(ProfileError, LookupError):
     code = "PROFILE_MISSING"
 
     def __init__(self, profile: str, *, known: list[str], near: str | None) -> None:
-        hint = f"; did you mean {near!r}?" if near else ""
+        hint = f"; did you mean {near!r}?" if near else ";"
         super().__init__(
             f'profile "{profile}" does not exist{hint} profiles: {", ".join(known) or "none"}. '
             f"to make one of your own: dsh plugin --profile {profile} add <package>"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Final, final
 
 __all__ = ["AppExit", "CmdlineArgs", "CommandLine"]
+
+
+_LAST_CODE: Final = 255
 
 
 @final
@@ -56,8 +59,10 @@ class AppExit:
     def exit(self, code: int = 0) -> None:
         """Request that the tree is disposed of and the process ends; returns at once.
 
-        The first request's code counts; a signal outranks it.
+        The first request's code counts; a signal outranks it. What is no code counts as 1.
         """
-        self._request(code)
+        # A code that the system cuts to its low byte could turn a failure into a success.
+        fits = isinstance(code, int) and 0 <= code <= _LAST_CODE
+        self._request(int(code) if fits else 1)
 
     __call__ = exit

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsh.loader.audit import Problem, describe
+from dsh.loader.entry import Entry
+from dsh.loader.say import write
 
 if TYPE_CHECKING:
     from dsh.kernel import Context, Fiber
@@ -26,10 +27,17 @@ class Journal:
     While a tree boots nothing is said: the boot's own diagnosis tells it.
     """
 
-    def __init__(self, home: Path, say: Callable[[str], None], *, debug: bool = False) -> None:
+    def __init__(
+        self,
+        home: Path,
+        say: Callable[[str], None],
+        *,
+        redact: Callable[[str], str] = str,
+        debug: bool = False,
+    ) -> None:
         now = datetime.now(UTC)
         self.path = home / "logs" / f"{now:%Y%m%d-%H%M%S}-{os.getpid()}.log"
-        self.say = say
+        self._say, self._redact = say, redact
         self._debug = debug
         self._quiet = True
         self._seen: list[BaseException] = []
@@ -47,6 +55,10 @@ class Journal:
         finally:
             logger.removeHandler(handler)
             logger.propagate = propagate
+
+    def say(self, text: str) -> None:
+        """Tell the user one line, without secrets."""
+        self._say(self._redact(" ".join(text.split())))
 
     def booted(self, left_out: Sequence[Problem] = ()) -> None:
         """Speak from now on; start with the rows that were left out."""
@@ -66,28 +78,38 @@ class Journal:
 
     def note(self, text: str) -> None:
         """Write a text; a home folder that cannot be written costs the user only the log."""
+        text = self._redact(text.rstrip())
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # A traceback may show values of a config: the file is its owner's alone.
             self.path.touch(mode=0o600)
             with self.path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(f"{datetime.now(UTC).isoformat()} {text.rstrip()}\n")
+                file.write(f"{datetime.now(UTC).isoformat()} {text}\n")
         except OSError:
             pass
         if self._debug:
-            sys.stderr.write(text.rstrip() + "\n")
+            write(text)
 
     def remark(self, text: str) -> None:
         """Tell the user one line, unless the tree still boots, which has its own diagnosis."""
         if not self._quiet:
-            self.say(" ".join(text.split()))
+            self.say(text)
 
     def _report(self, error: BaseException, owner: Fiber | None, label: str) -> None:
-        name = owner.name if owner is not None else "root"
         known = any(error is each for each in self._seen)
         self.record([error])
         if not known:
-            self.remark(f"plugin {name!r}: {label} failed: {describe(error)}")
+            self.remark(f"{_named(owner)}: {label} failed: {describe(error)}")
+
+
+def _named(fiber: Fiber | None) -> str:
+    """Return how texts call a fiber: by its row, where it belongs to one."""
+    here = fiber
+    while here is not None:
+        if isinstance(here.entry, Entry):
+            return f'row "{here.entry.id}" ({here.entry.name})'
+        here = here.parent_fiber
+    return f"plugin {fiber.name!r}" if fiber is not None else "the root"
 
 
 class _LogHandler(logging.Handler):

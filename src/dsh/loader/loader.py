@@ -30,6 +30,7 @@ from dsh.loader.resolve import base_folder, resolve_plugin
 from dsh.loader.rows import Row
 from dsh.loader.scope import scope_for
 
+_MOST_ROUNDS = 1_000
 _MOVING = (FiberState.LOADING, FiberState.UNLOADING)
 
 
@@ -152,10 +153,15 @@ class Loader(Service):
 
     async def quiesce(self) -> None:
         """Wait until no row is being loaded or unloaded, whatever came of it."""
-        while moving := [each for each in self.entries() if _is_moving(each)]:
+        # Bounded: a fiber whose driver died stays in between for ever.
+        for _ in range(_MOST_ROUNDS):
+            moving = [each for each in self.entries() if _is_moving(each)]
+            if not moving:
+                return
             for entry in moving:
-                with suppress(Exception):
+                with suppress(EntryError):
                     await entry.settle()
+            await asyncio.sleep(0)
 
     async def wait(self) -> None:
         """Wait as `quiesce` does, then raise what failed.

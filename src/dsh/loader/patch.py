@@ -8,7 +8,15 @@ from typing import Any
 from dsh.base.text import nearest
 from dsh.loader.errors import PatchError
 from dsh.loader.expr import detach
-from dsh.loader.rows import Row, check_fields, is_group, unknown_fields
+from dsh.loader.rows import (
+    PATCH_FIELDS,
+    ROW_FIELDS,
+    Row,
+    check_fields,
+    is_group,
+    label_of,
+    unknown_fields,
+)
 
 Patch = Mapping[str, Any]
 """One patch: ``insert`` rows, or override fields of the row with this ``id``."""
@@ -67,7 +75,7 @@ class PatchRun:
             PatchError: its shape is unusable.
         """
         check_fields(patch, f'patch "{patch.get("id", "?")}"')
-        for remark in unknown_fields(patch):
+        for remark in unknown_fields(patch, PATCH_FIELDS):
             warn(f'patch "{patch.get("id", "?")}": {remark}')
         if "insert" in patch:
             self._insert(patch, warn)
@@ -79,6 +87,9 @@ class PatchRun:
         if not isinstance(inserted, list) or not all(isinstance(row, dict) for row in inserted):
             raise PatchError("patch insert: insert must be a list of rows")
         fresh: list[Row] = detach(inserted)
+        for row in fresh:
+            for remark in unknown_fields(row, ROW_FIELDS):
+                warn(f'row "{label_of(row)}": {remark}')
         into = patch.get("id")
         if into is None:
             self.rows.extend(fresh)

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from dsh.base.text import nearest
 from dsh.loader.errors import ConfigFileError, ProfileError, ProfileMissing
+from dsh.loader.yaml import read_text
 
 PATCH_FILE: Final = "cordis.patch.yml"
 """Name of a user's patch file, in a profile and in the home folder."""
@@ -43,9 +44,8 @@ def check_profile_name(name: str) -> None:
     Raises:
         ProfileError: the name is unusable.
     """
-    if not name.strip() or "/" in name or "\\" in name or "\0" in name:
-        raise ProfileError(f'invalid profile name "{name}"')
-    if name in {".", "..", "node_modules"}:
+    written = bool(name.strip()) and name.isprintable() and not {"/", "\\"} & set(name)
+    if not written or name in {".", "..", "node_modules"}:
         raise ProfileError(f'invalid profile name "{name}"')
 
 
@@ -157,12 +157,9 @@ def _bundles(path: Path) -> tuple[str, ...]:
 def _read_manifest(path: Path) -> dict[str, Any]:
     what = "profile manifest"
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        problem = "is a directory" if path.is_dir() else (error.strerror or str(error)).lower()
-        raise ConfigFileError("read", str(path), problem, what=what) from error
-    except UnicodeDecodeError as error:
-        raise ConfigFileError("read", str(path), "not UTF-8", what=what) from error
+        text = read_text(path, what=what)
+    except FileNotFoundError as error:
+        raise ConfigFileError("read", str(path), "no such file", what=what) from error
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:

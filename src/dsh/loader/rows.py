@@ -37,11 +37,16 @@ def check_rows(rows: object, where: str) -> list[Row]:
         where: How errors name the list.
 
     Raises:
-        PatchError: an element is not a row, a field has the wrong type, or an id is there twice.
+        PatchError: an element is not a row, a field has the wrong type, or an id is there twice,
+            be it in another group.
     """
     if not isinstance(rows, list):
         raise PatchError(f"{where} must be a list of rows, got {_kind(rows)}")
-    seen: set[str] = set()
+    _check_list(rows, where, set())
+    return rows
+
+
+def _check_list(rows: list[Any], where: str, seen: set[str]) -> None:
     for number, row in enumerate(rows, 1):
         _check_row(row, f"row {number} of {where}")
         own = row.get("id")
@@ -49,7 +54,8 @@ def check_rows(rows: object, where: str) -> list[Row]:
             raise PatchError(f'duplicate row id "{own}" in {where}')
         if own is not None:
             seen.add(own)
-    return rows
+        if is_group(row) and isinstance(row.get("config"), list):
+            _check_list(row["config"], f'group "{label_of(row)}"', seen)
 
 
 def _check_row(row: object, where: str) -> None:
@@ -59,8 +65,8 @@ def _check_row(row: object, where: str) -> None:
     if not isinstance(name, str) or not name:
         raise PatchError(f'{where} ("{label_of(row)}") needs a name, the plugin that it mounts')
     check_fields(row, f'row "{label_of(row)}"')
-    if is_group(row) and isinstance(row.get("config"), list):
-        check_rows(row["config"], f'group "{label_of(row)}"')
+    if row.get("id") == "":
+        raise PatchError(f"{where} has an empty id; leave id out, or give it one")
 
 
 def check_fields(row: Mapping[str, Any], where: str) -> None:
@@ -73,15 +79,24 @@ def check_fields(row: Mapping[str, Any], where: str) -> None:
         allowed = _TYPES.get(field)
         if value is not None and allowed is not None and not isinstance(value, allowed[0]):
             raise PatchError(f"{where}: {field} must be {allowed[1]}, got {_kind(value)}")
+        if isinstance(value, list) and field == "inject":
+            _check_items(where, "a name in inject", value, (str,), "a text")
+        elif isinstance(value, dict) and field in _ITEMS:
+            for name, item in value.items():
+                _check_items(where, f"{field}.{name}", [item], *_ITEMS[field])
 
 
-def unknown_fields(row: Mapping[str, Any]) -> list[str]:
+def _check_items(
+    where: str, what: str, items: list[Any], types: tuple[type, ...], shown: str
+) -> None:
+    for item in items:
+        if not isinstance(item, types):
+            raise PatchError(f"{where}: {what} must be {shown}, got {_kind(item)}")
+
+
+def unknown_fields(row: Mapping[str, Any], known: tuple[str, ...]) -> list[str]:
     """Return a remark for each field that the loader does not read."""
-    return [
-        f"unknown field {key!r}{did_you_mean(key, PATCH_FIELDS)}"
-        for key in row
-        if key not in PATCH_FIELDS
-    ]
+    return [f"unknown field {key!r}{did_you_mean(key, known)}" for key in row if key not in known]
 
 
 _TYPES: Final[dict[str, tuple[tuple[type, ...], str]]] = {
@@ -92,6 +107,13 @@ _TYPES: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "inject": ((list, dict), "a list or a mapping of services"),
     "isolate": ((dict,), "a mapping of services to labels"),
     "intercept": ((dict,), "a mapping of services to configs"),
+}
+
+_CONFIG: Final = ((dict, type(None)), "a mapping or nothing")
+_ITEMS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
+    "inject": _CONFIG,
+    "isolate": ((bool, str), "true or a label"),
+    "intercept": _CONFIG,
 }
 
 

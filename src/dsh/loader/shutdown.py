@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, Final
 
+from dsh.loader.ending import RELEASE_S, bounded_end, force_exit
 from dsh.loader.events import HOST_EXIT, HostExit
 
 if TYPE_CHECKING:
@@ -19,16 +18,8 @@ if TYPE_CHECKING:
 GRACE_S: Final = 5.0
 """How long the disposal of a tree may take."""
 
-RELEASE_S: Final = 2.0
-"""How long it may take after a fatal failure."""
-
-
-def force_exit(code: int) -> None:
-    """End the process now; what is buffered for stdout and stderr is written if it can be."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):
-            stream.flush()
-    os._exit(code)
+_BLOCKED_S: Final = 0.5
+"""How much longer a loop that is blocked is waited for."""
 
 
 class ShutdownController:
@@ -54,6 +45,9 @@ class ShutdownController:
         self._root: Context | None = None
         self._disposal: asyncio.Task[None] | None = None
         self._done = asyncio.Event()
+        self._context = copy_context()
+        self._blocked = False
+        """A signal came that the loop has not got to yet."""
 
     @property
     def stopping(self) -> bool:
@@ -68,19 +62,32 @@ class ShutdownController:
     def signals(self) -> Iterator[None]:
         """Handle SIGINT, SIGTERM and SIGHUP while entered."""
         loop = asyncio.get_running_loop()
-        installed: list[signal.Signals] = []
-        for number, code in self._signals.items():
+        former: dict[signal.Signals, Any] = {}
+
+        # The loop's own handlers would not be heard while a plugin blocks the loop.
+        def hear(number: int, _: object) -> None:
+            self._heard(loop, signal.Signals(number))
+
+        for number in self._signals:
             # nohup ignores SIGHUP, and means it.
             if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                 continue
-            with suppress(ValueError, RuntimeError):  # not the main thread: someone else's job
-                loop.add_signal_handler(number, self.interrupt, code, number.name)
-                installed.append(number)
+            with suppress(ValueError):  # not the main thread: someone else's job
+                former[number] = signal.signal(number, hear)
         try:
             yield
         finally:
-            for number in installed:
-                loop.remove_signal_handler(number)
+            for number, handler in former.items():
+                signal.signal(number, handler)
+
+    def _heard(self, loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
+        """Pass a signal to the loop; one more, while that is blocked, ends the process."""
+        code = self._signals[number]
+        if self._blocked:
+            self._force(code)
+            return
+        self._blocked = True
+        loop.call_soon_threadsafe(self.interrupt, code, number.name)
 
     def shutdown(self, code: int) -> None:
         """Dispose of the tree and end with a code; later calls join the first."""
@@ -89,6 +96,7 @@ class ShutdownController:
 
     def interrupt(self, code: int, name: str | None = None) -> None:
         """End because of a signal; one that comes while an end is under way forces it."""
+        self._blocked = False
         if self.code is None:
             self._begin(code, name, self._grace_s)
         elif not self._done.is_set():
@@ -110,12 +118,21 @@ class ShutdownController:
     def _begin(self, code: int, name: str | None, grace_s: float) -> None:
         self.code, self.signal = code, name
         work = self._dispose(grace_s)
-        self._disposal = asyncio.get_running_loop().create_task(work, name="host shutdown")
+        # Whoever asks may be a plugin whose transition the disposal is to wait for.
+        self._disposal = asyncio.get_running_loop().create_task(
+            work, name="host shutdown", context=self._context
+        )
 
     async def _dispose(self, grace_s: float) -> None:
         work = asyncio.ensure_future(self._release())
-        done, _ = await asyncio.wait({work}, timeout=grace_s)
-        if not done or work.exception() is not None:
+        # The thread is for an undo that blocks the loop, and with it the loop's own timeout.
+        with bounded_end(lambda: self.code or 0, grace_s + _BLOCKED_S, self._force):
+            done, _ = await asyncio.wait({work}, timeout=grace_s)
+        error = work.exception() if done else None
+        if error is not None:
+            told = {"message": "the disposal of the tree failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(told)
+        if not done or error is not None:
             self._force(self.code or 0)
         self._done.set()
 
@@ -126,18 +143,3 @@ class ShutdownController:
         with suppress(BaseExceptionGroup):
             await self._root.parallel(HOST_EXIT, HostExit(self.signal, self.code or 0))
         await self._root.dispose()
-
-
-@contextmanager
-def bounded_end(code: Callable[[], int], seconds: float) -> Iterator[None]:
-    """Force the process to end when the block inside takes too long.
-
-    Threads that still run would otherwise hold up the loop's end, and the interpreter's.
-    """
-    timer = threading.Timer(seconds, lambda: force_exit(code()))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()

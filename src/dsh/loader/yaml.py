@@ -13,12 +13,16 @@ from typing import Any, Final
 from dsh.loader.errors import ConfigFileError
 from dsh.loader.expr import JS_TAG, Expr
 
+MAX_BYTES: Final = 8 << 20
+"""Largest file that is read."""
+
 MAX_NODES: Final = 200_000
 """Most values one document may hold, aliases counted each time."""
 
 MAX_NESTING: Final = 100
 """How deep a document may nest."""
 
+_SCALARS: Final = frozenset(("null", "bool", "int", "float", "str"))
 _STANDARD: Final = "tag:yaml.org,2002:"
 _NULL: Final = re.compile(r"~|null|Null|NULL|")
 _BOOL: Final = re.compile(r"true|True|TRUE|false|False|FALSE")
@@ -69,17 +73,23 @@ def read_text(path: Path, *, what: str = "config file") -> str:
     """Read one UTF-8 file.
 
     Raises:
-        ConfigFileError: it is a directory, unreadable, or not UTF-8.
+        ConfigFileError: it is a directory, a link to nothing, unreadable, too large, or not UTF-8.
         FileNotFoundError: there is no such file.
     """
     try:
-        return path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
-        raise
-    except NotADirectoryError as error:
+        # Bounded before it is read: a device never ends.
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise ConfigFileError("read", str(path), f"larger than {MAX_BYTES} bytes", what=what)
+        return data.decode("utf-8-sig")
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if path.is_symlink():
+            problem = "the link leads to no file"
+            raise ConfigFileError("read", str(path), problem, what=what) from error
         raise FileNotFoundError(str(path)) from error
     except OSError as error:
-        problem = "is a directory" if path.is_dir() else (error.strerror or str(error)).lower()
+        problem = (error.strerror or str(error)).lower()
         raise ConfigFileError("read", str(path), problem, what=what) from error
     except UnicodeDecodeError as error:
         problem = f"byte {error.start} is not UTF-8"
@@ -148,8 +158,10 @@ class _Builder:
             return self._mapping(node, depth)
         if node.id == "sequence" and kind == "seq":
             return [self.build(item, depth + 1) for item in node.value]
-        if node.id == "scalar":
+        if node.id == "scalar" and (kind in _SCALARS or node.tag == JS_TAG):
             return self._scalar(node, kind)
+        if node.tag == JS_TAG:
+            return self._refuse(node, "!!js takes a text; quote the expression")
         return self._refuse(node, f"unknown tag {node.tag[:60]!r}")
 
     def _mapping(self, node: Any, depth: int) -> dict[str, Any]:

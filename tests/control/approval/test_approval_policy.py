@@ -199,6 +199,35 @@ async def test_an_abort_ends_the_wait_and_the_late_answer_is_discarded(
     assert caplog.records == []
 
 
+async def test_an_answerer_that_goes_on_after_the_abort_is_cancelled(root: Context) -> None:
+    bench = await mount(root, graceMs=1)
+    asked, ended = asyncio.Event(), asyncio.Event()
+
+    async def hang(request: ApprovalRequest, next: Any) -> Any:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    bench.root.on(APPROVAL_REQUEST, hang)
+    question = asyncio.create_task(bench.ask())
+    await asked.wait()
+    bench.controller.abort()
+    assert await question == "cancelled"
+    await ended.wait()
+
+
+async def test_asking_follows_the_turn_as_it_ends_and_starts(bench: Bench) -> None:
+    answer(bench, "allowed-once")
+    assert await bench.ask() == "allowed-once"
+    bench.agent.session.append(TURN_END, TurnEndData(turn=1, reason={"kind": "completed"}))
+    with pytest.raises(ApprovalError):
+        await bench.ask()
+    bench.agent.session.append(TURN_START, TurnStartData(turn=2))
+    assert await bench.ask() == "allowed-once"
+
+
 async def test_outer_cancellation_completes_the_pair(bench: Bench) -> None:
     asked = asyncio.Event()
 

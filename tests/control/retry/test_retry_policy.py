@@ -270,6 +270,29 @@ async def test_unloading_the_plugin_ends_its_waits_before_it_is_gone(bench: Benc
     assert bench.kinds() == ["llm/retry"]
 
 
+async def test_unloading_the_plugin_while_others_recover_ends_the_retry(bench: Bench) -> None:
+    fiber = await bench.mount()
+    recovering, recovered = asyncio.Event(), asyncio.Event()
+
+    async def recover() -> None:
+        recovering.set()
+        await recovered.wait()
+
+    task = asyncio.create_task(bench.fail(policy=AlwaysRetry(FAST), inner=recover))
+    await recovering.wait()
+    await fiber.dispose()
+    recovered.set()
+
+    assert await task is None
+    assert bench.events() == []
+
+
+async def test_the_longest_delay_that_is_allowed_may_be_asked_for(bench: Bench) -> None:
+    await bench.mount()
+    assert await bench.fail(retry_after_ms=10_000) == Retry()
+    assert bench.slept == [10.0]
+
+
 async def test_after_unloading_nothing_is_retried(bench: Bench) -> None:
     captured: list[Retrier] = []
     await bench.prepare()

@@ -163,11 +163,13 @@ class Loop:
         return (await self.create(id, **options)).agent
 
 
-async def mount(root: Context, model: ScriptedModel, **config: Any) -> Loop:
+async def mount(
+    root: Context, model: ScriptedModel, *, tools: dict[str, Any] | None = None, **config: Any
+) -> Loop:
     await root.plugin(LocalSessionStore)
     await root.plugin(AdapterRuntime)
     await root.plugin(LayeredSystemPrompt)
-    await root.plugin(tool_runtime)
+    await root.plugin(tool_runtime, tools or {})
     await root.plugin(LiveAgents)
     await root.plugin(TurnLoop, config)
     root.require(LlmRuntime).register_adapter(["scripted"], model)

@@ -682,6 +682,15 @@ async def test_an_interrupt_at_any_stage_of_a_call_leaves_a_paired_history(
         stop.dispose()
 
     assert [call for call, *_ in results(agent)] == ["c1", "c2"]
-    assert all(is_error for _, is_error, _, _ in results(agent))
+    codes = [code for *_, code in results(agent)]
+    assert (
+        codes
+        == {
+            "prepare": ["ABORTED_BEFORE_DISPATCH"] * 2,
+            "approve": ["ABORTED_BEFORE_DISPATCH"] * 2,
+            "dispatch": ["ABORTED"] * 2,
+            "finalize": [None, None],
+        }[stage]
+    )
     assert reasons(agent) == [ABORTED_BY_USER]
     await session_after(loop, agent)

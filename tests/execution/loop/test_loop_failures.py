@@ -53,6 +53,32 @@ async def test_an_aborted_finish_is_a_failure_when_nobody_aborted(loop: Loop) ->
     assert reasons(agent)[0]["error"]["code"] == "ABORTED"
 
 
+@pytest.mark.parametrize(
+    ("kind", "failure", "facts"),
+    [
+        ("error", {"message": "gone"}, {"message": "gone", "code": "UNKNOWN"}),
+        ("aborted", {"message": "gone"}, {"message": "gone", "code": "ABORTED"}),
+        ("error", None, {"message": "the model call failed", "code": "UNKNOWN"}),
+        ("error", {"message": "x", "status": 7}, {"message": "x", "code": "UNKNOWN"}),
+    ],
+)
+async def test_a_failure_that_lacks_facts_ends_the_turn_with_those_it_has(
+    loop: Loop, kind: str, failure: Any, facts: Any
+) -> None:
+    agent = await loop.agent()
+
+    async def stream(_: Any, next: Any) -> Any:
+        async def chunks() -> AsyncIterator[Any]:
+            yield {"type": "finish", "reason": {"kind": kind, "failure": failure or {}}}
+
+        return chunks()
+
+    loop.root.on(LLM_STREAM, stream)
+    agent.followup(user("first"))
+    await agent.when_idle()
+    assert reasons(agent) == [{"kind": "error", "error": facts}]
+
+
 async def test_an_exception_of_the_adapter_is_a_provider_failure(loop: Loop) -> None:
     agent = await loop.agent()
 

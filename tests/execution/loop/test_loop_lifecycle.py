@@ -656,6 +656,34 @@ async def test_a_configured_session_that_is_stored_is_resumed(root: Context, mod
     assert agent.session.events[-1]["type"] == "session/end-seed"
 
 
+async def test_restarting_the_loop_alone_brings_a_configured_session_back(
+    root: Context, model: Any
+) -> None:
+    loop = await mount(root, model)
+    row = loop.root.require(AgentLoop).ctx.fiber
+    await row.dispose()
+    await shelve(loop, Session.create("s1"))
+    settings = {"id": "x", "sessionId": "s1", "provider": "scripted", "model": "m"}
+    fiber = root.plugin(TurnLoop, {"agents": [settings]})
+    await fiber
+    await until(lambda: loop.agents.get(SessionId("s1")) is not None)
+    before = loop.agents.all()[0]
+    held = Held()
+    model.will(held)
+    before.followup(user("first"))
+    await held.reached.wait()
+
+    await fiber.restart()
+    await until(lambda: loop.agents.get(SessionId("s1")) is not None)
+    (after,) = loop.agents.all()
+    assert after is not before
+    assert reasons(before) == [{"kind": "aborted", "reason": {"kind": "disposed"}}]
+    model.will("ok")
+    after.followup(user("second"))
+    await after.when_idle()
+    assert reasons(after)[-1] == {"kind": "completed"}
+
+
 async def test_a_configured_resume_waits_for_the_store_and_tells_when_it_fails(
     root: Context, model: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

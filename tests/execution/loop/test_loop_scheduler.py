@@ -21,7 +21,6 @@ from loop_harness import (
 
 from dsh.execution.agent.service import USER_CANCEL
 from dsh.execution.loop.plugin import Config
-from dsh.execution.loop.scheduler import parse_arguments
 from dsh.execution.loop.service import AgentLoop
 from dsh.execution.tools.events import (
     TOOLS_POST_EXECUTE,
@@ -280,7 +279,51 @@ async def test_an_abort_drains_started_bodies_and_keeps_finished_results(loop: L
 
     assert bench.running == 0
     assert [call for call, *_ in results(agent)] == ["a", "b", "c"]
-    assert [code for *_, code in results(agent)][::2] == ["ABORTED", "ABORTED"]
+    assert [code for *_, code in results(agent)] == ["ABORTED", None, "ABORTED"]
+
+
+async def test_finished_running_and_unstarted_siblings_each_keep_their_own_outcome(
+    loop: Loop,
+) -> None:
+    loop.root.require(AgentLoop).max_parallel_tool_calls = 2
+    agent = await loop.agent()
+
+    async def second() -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    async def third() -> str:
+        raise AssertionError("it must not start")
+
+    async def quick() -> str:
+        return "quick"
+
+    for body in (second, third, quick):
+        add_tool(loop.root, body, parallel=True)
+    loop.model.will(calls(("a", "second", "{}"), ("b", "quick", "{}"), ("c", "third", "{}")))
+    held: list[str] = []
+
+    async def judge(event: Any, next: Any) -> Any:
+        held.append(event.execution.call_id)
+        return await next()
+
+    async def stop_before_third(call: Any, next: Any) -> Any:
+        if call.name == "third":
+            agent.cancel(USER_CANCEL)
+        return await next()
+
+    loop.root.on(TOOLS_POST_EXECUTE, judge)
+    loop.root.on(TOOLS_PRE_EXECUTE, stop_before_third)
+    agent.followup(user("go"))
+    await agent.when_idle()
+
+    assert [(call, text, code) for call, _, text, code in results(agent)] == [
+        ("a", "Error: tool call aborted", "ABORTED"),
+        ("b", "quick", None),
+        ("c", "Error: tool call aborted before dispatch", "ABORTED_BEFORE_DISPATCH"),
+    ]
+    assert held[:2] == ["a", "b"]
+    assert reasons(agent) == [{"kind": "aborted", "reason": {"kind": "user"}}]
 
 
 async def test_three_siblings_one_raises_one_is_cancelled_one_swallows_the_cancellation(
@@ -427,23 +470,6 @@ async def test_a_result_names_its_call_and_keeps_its_error_code(loop: Loop) -> N
         "name": "nothing",
         "arguments": "{}",
     }
-
-
-@pytest.mark.parametrize(
-    ("raw", "parsed"),
-    [
-        ("", {}),
-        ("{}", {}),
-        ('{"a": [1, null]}', {"a": [1, None]}),
-        ("{", "{"),
-        ("[1]", "[1]"),
-        ('"x"', '"x"'),
-        ("NaN", "NaN"),
-        ("```json\n{}\n```", "```json\n{}\n```"),
-    ],
-)
-def test_raw_arguments_become_an_object_or_stay_text(raw: str, parsed: object) -> None:
-    assert parse_arguments(raw) == parsed
 
 
 @pytest.mark.parametrize("raw", ["[" * 20_000, '{"a":' * 20_000 + "1" + "}" * 20_000])

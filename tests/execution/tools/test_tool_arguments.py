@@ -40,6 +40,8 @@ def told(raw: str) -> str:
         ('"hello"', "they are a JSON string, not an object"),
         ('"{\\"path\\": \\"a\\"}"', "the object is encoded twice"),
         ('{"limit": NaN}', "NaN is not a JSON value"),
+        ('{"limit": ' + "9" * 5_000 + "}", "a number with too many digits"),
+        ('\ufeff{"path": "a"}', "a byte order mark is not part of JSON"),
         ("[" * 100_000, "nested too deeply"),
     ],
 )
@@ -62,6 +64,19 @@ def test_no_text_means_no_arguments(raw: str) -> None:
 def test_parsed_arguments_are_frozen() -> None:
     with pytest.raises(TypeError):
         parse_call('{"a": 1}')["b"] = 2  # type: ignore[index, call-overload]
+
+
+@pytest.mark.parametrize(
+    "raw", ["[" * 1_000_000, '{"a":' * 200_000 + "1" + "}" * 200_000, '[{"a":[' * 150_000]
+)
+def test_a_megabyte_of_brackets_is_not_read_at_all(raw: str) -> None:
+    assert parse_call(raw) is raw
+    assert "nested too deeply" in told(raw)
+
+
+def test_many_brackets_that_are_not_deep_are_read() -> None:
+    rows = '{"rows": [' + ",".join(['{"a": [1]}'] * 2_000) + "]}"
+    assert len(parse_call(rows)["rows"]) == 2_000  # type: ignore[index, call-overload, arg-type]
 
 
 @pytest.mark.parametrize("garbage", ["x" * 1_000_000, '{"a": "' + "\n" * 1_000_000])
@@ -106,3 +121,18 @@ def test_diagnosis_is_total(raw: str) -> None:
     assert (error is None) == isinstance(arguments, dict)
     if error is not None:
         error.message.encode()
+
+
+@pytest.mark.parametrize(
+    ("raw", "parsed"),
+    [
+        ('{"a": [1, null]}', {"a": [1, None]}),
+        ("[1]", [1]),
+        ("{", "{"),
+        ('"x"', '"x"'),
+        ("NaN", "NaN"),
+        ("```json\n{}\n```", "```json\n{}\n```"),
+    ],
+)
+def test_json_is_parsed_and_only_what_cannot_be_read_stays_text(raw: str, parsed: object) -> None:
+    assert parse_call(raw) == parsed

@@ -24,7 +24,7 @@ from dsh.execution.tools.events import (
     ToolDispatch,
     ToolPostExecute,
 )
-from dsh.execution.tools.service import ToolExecution, ToolResult, ToolRunContext
+from dsh.execution.tools.service import ToolExecution, ToolResult, ToolRunContext, ToolSuccess
 from dsh.kernel import Context
 from dsh.model.messages import create_user_message
 
@@ -318,7 +318,81 @@ async def test_an_abort_in_a_wrapper_comes_before_the_body(harness: Harness) -> 
     assert text(await harness.call()) == BEFORE
 
 
-async def test_an_abort_while_judging_replaces_a_success_only(harness: Harness) -> None:
+@pytest.mark.parametrize("event", [TOOLS_EXECUTE, TOOLS_POST_EXECUTE])
+async def test_a_success_that_settled_before_the_abort_stands(harness: Harness, event: Any) -> None:
+    async def abort(payload: Any, next: Any) -> Any:
+        result = await next()
+        harness.controller.abort()
+        await asyncio.sleep(0)
+        return result
+
+    harness.add()
+    harness.ctx.on(event, abort)
+    assert text(await harness.call()) == "done"
+
+
+async def test_a_success_that_settled_before_the_abort_stands_when_the_commit_comes_later(
+    harness: Harness,
+) -> None:
+    harness.add()
+    staged = await harness.tools.prepare(harness.input())
+    result = await harness.tools.dispatch(staged)
+    harness.controller.abort()
+    assert text(await harness.tools.finalize(staged, result)) == "done"
+
+
+async def test_a_value_put_in_place_of_a_settled_one_stands_too(harness: Harness) -> None:
+    def replace(event: ToolPostExecute, next: Any) -> Accept:
+        harness.controller.abort()
+        return Accept(value="other")
+
+    harness.add()
+    harness.ctx.on(TOOLS_POST_EXECUTE, replace)
+    assert text(await harness.call()) == "other"
+
+
+async def test_a_body_that_returned_in_the_tick_of_the_abort_has_settled(harness: Harness) -> None:
+    async def body(args: Any, run: ToolRunContext) -> str:
+        asyncio.get_running_loop().call_soon(harness.controller.abort)
+        return "just in time"
+
+    harness.add(body=body)
+    assert text(await harness.call()) == "just in time"
+
+
+async def test_a_thread_that_returned_before_the_abort_has_settled(harness: Harness) -> None:
+    loop = asyncio.get_running_loop()
+
+    def body(args: Any, run: ToolRunContext) -> str:
+        loop.call_soon_threadsafe(ending.set)
+        return "just in time"
+
+    ending = asyncio.Event()
+    harness.add(body=body)  # type: ignore[arg-type]
+    call = asyncio.create_task(harness.call())
+    await ending.wait()
+    [*threads] = [item for item in threading.enumerate() if item.name == "dsh-tool-probe"]
+    for thread in threads:
+        thread.join()  # on the loop's own thread: nothing else runs before the abort
+    harness.controller.abort()
+    assert text(await call) == "just in time"
+
+
+async def test_a_wrappers_own_success_after_the_abort_is_aborted(harness: Harness) -> None:
+    async def answer(request: ToolDispatch, next: Any) -> ToolSuccess:
+        await next()
+        harness.controller.abort()
+        return ToolSuccess(value="mine", content=[])
+
+    seen: list[str] = []
+    harness.add()
+    harness.ctx.on(TOOLS_EXECUTE, answer)
+    harness.ctx.on(TOOLS_POST_EXECUTE, lambda event, go: (seen.append(text(event.result)), go())[1])
+    assert text(await harness.call()) == ABORTED
+    assert seen == [ABORTED]
+
+
+async def test_a_failure_that_settles_before_the_abort_stands(harness: Harness) -> None:
     async def failing(args: Any, run: ToolRunContext) -> str:
         raise ValueError("mine")
 
@@ -326,12 +400,28 @@ async def test_an_abort_while_judging_replaces_a_success_only(harness: Harness) 
         harness.controller.abort()
         return Accept()
 
-    harness.add()
-    harness.add("failing", body=failing)
+    harness.add(body=failing)
     harness.ctx.on(TOOLS_POST_EXECUTE, post)
+    assert text(await harness.call()) == "Error: mine"
+
+
+async def test_a_coroutine_from_a_blocking_function_that_never_ran_is_closed(
+    harness: Harness,
+) -> None:
+    async def later() -> str:
+        raise AssertionError("it must not run")
+
+    def body(args: Any, run: ToolRunContext) -> Any:
+        asyncio.run_coroutine_threadsafe(_abort(harness), loop).result(10)
+        return later()
+
+    loop = asyncio.get_running_loop()
+    harness.add(body=body)
     assert text(await harness.call()) == ABORTED
-    harness.controller = AbortController()
-    assert text(await harness.call("failing")) == "Error: mine"
+
+
+async def _abort(harness: Harness) -> None:
+    harness.controller.abort()
 
 
 async def test_the_body_stops_for_a_wrappers_signal_and_post_sees_the_callers(
@@ -512,20 +602,6 @@ async def test_a_body_that_is_being_cancelled_cleans_up_in_peace(harness: Harnes
     with pytest.raises(asyncio.CancelledError):
         await call
     assert cleaned == ["yes"]
-
-
-async def test_an_abort_after_the_body_is_seen_by_the_last_policies(harness: Harness) -> None:
-    async def around(request: ToolDispatch, next: Any) -> Any:
-        result = await next()
-        harness.controller.abort()
-        return result
-
-    seen: list[str] = []
-    harness.add()
-    harness.ctx.on(TOOLS_EXECUTE, around)
-    harness.ctx.on(TOOLS_POST_EXECUTE, lambda event, go: (seen.append(text(event.result)), go())[1])
-    assert text(await harness.call()) == ABORTED
-    assert seen == [ABORTED]
 
 
 async def test_a_success_under_a_wrappers_aborted_signal_is_aborted(harness: Harness) -> None:

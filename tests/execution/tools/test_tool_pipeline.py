@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
 from tool_harness import Harness, code, make_tool, render_text, text
 
 from dsh.base.errors import DshError
+from dsh.base.values import changed
 from dsh.execution.tools.events import (
     TOOLS_EXECUTE,
     TOOLS_POST_EXECUTE,
@@ -423,7 +423,7 @@ async def test_contexts_come_in_order_and_the_turn_concludes_on_success(harness:
 
     async def around(request: ToolDispatch, next: Any) -> ToolResult:
         result = await next()
-        return dataclasses.replace(result, additional_contexts=(two,))
+        return changed(result, additional_contexts=(two,))
 
     harness.add(body=body)
     harness.ctx.on(TOOLS_EXECUTE, around)
@@ -571,7 +571,7 @@ async def test_all_observers_run_and_see_the_object_the_caller_gets(harness: Har
     result = await harness.call()
     assert settled[0].result is result
     assert len(reports) == 1
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         settled[0].result.content = []  # type: ignore[misc]
 
 

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
 from tool_harness import Harness, code, echo, make_tool, text
 
+from dsh.base.values import changed
 from dsh.execution.prompt.service import AssembleContext, SystemPrompt
 from dsh.execution.tools.events import TOOLS_CHANGE
 from dsh.execution.tools.runtime import LayeredToolRuntime
@@ -341,4 +341,4 @@ async def test_an_unknown_tool_names_the_nearest(harness: Harness) -> None:
 
 def test_definitions_are_values() -> None:
     definition = make_tool()
-    assert dataclasses.replace(definition) == definition
+    assert changed(definition) == definition

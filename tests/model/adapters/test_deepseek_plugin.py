@@ -4,6 +4,7 @@ import subprocess
 import sys
 from typing import Any
 
+import httpx
 import pytest
 
 from dsh.kernel import Context
@@ -11,7 +12,8 @@ from dsh.model.adapters import deepseek
 from dsh.model.adapters.deepseek.adapter import DeepSeekAdapter
 from dsh.model.adapters.deepseek.client import HttpPool
 from dsh.model.adapters.deepseek.config import Config
-from dsh.model.llm import AlwaysRetry, Backoff, LlmRuntime, NormalRetry
+from dsh.model.failures import LlmError
+from dsh.model.llm import AlwaysRetry, Backoff, GenerateOptions, LlmRuntime, NormalRetry
 
 ROUTE = "deepseek-official"
 
@@ -212,3 +214,37 @@ def test_certificates_are_loaded_early_only_for_a_route_that_can_be_used(
 ) -> None:
     adapter = DeepSeekAdapter(Config(), Environment(**environment).value, HttpPool())
     assert adapter.will_need_tls() is warms
+
+
+class Recorded(HttpPool):
+    """Answers every request itself, and keeps it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: list[httpx.Request] = []
+
+    async def client(self, *, secure: bool) -> httpx.AsyncClient:
+        def answer(request: httpx.Request) -> httpx.Response:
+            self.requests.append(request)
+            return httpx.Response(500)
+
+        return httpx.AsyncClient(transport=httpx.MockTransport(answer))
+
+
+@pytest.mark.parametrize(
+    ("session", "sent"),
+    [("s-1", "s-1"), ("a\r\nb: c", "a%0D%0Ab%3A%20c"), ("ü\ud800", "%C3%BC%3F"), (None, None)],
+)
+async def test_the_vendor_is_told_the_session_and_the_purpose(
+    session: str | None, sent: str | None
+) -> None:
+    pool = Recorded()
+    adapter = DeepSeekAdapter(Config(), {"DEEPSEEK_API_KEY": "sk-12345678"}.get, pool)
+    options = GenerateOptions(ROUTE, "m", (), session_id=session, purpose="compaction")
+    with pytest.raises(LlmError, match="HTTP 500"):
+        await anext(aiter(adapter.stream(options)))
+    (request,) = pool.requests
+    assert str(request.url) == "https://api.deepseek.com/chat/completions"
+    assert request.headers.get("x-deepseek-harness-session-id") == sent
+    assert request.headers["x-deepseek-harness-compact"] == "1"
+    assert request.headers["authorization"] == "Bearer sk-12345678"

@@ -88,3 +88,18 @@ def test_an_endless_event_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(LlmError) as raised:
         parser.feed(b"xxxxx")
     assert raised.value.code == "MALFORMED_RESPONSE"
+
+
+def test_an_event_of_endless_lines_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "MAX_EVENT_BYTES", 100)
+    parser = SseParser()
+    for _ in range(12):
+        parser.feed(b"data: x\n")
+    with pytest.raises(LlmError, match="more than 100 bytes"):
+        parser.feed(b"data: x\n")
+
+
+def test_many_events_are_no_endless_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "MAX_EVENT_BYTES", 100)
+    parser = SseParser()
+    assert sum(len(parser.feed(b"\ndata: x\n")) for _ in range(100)) == 99

@@ -19,7 +19,7 @@ def event(delta: Delta | None = None, **more: Any) -> bytes:
     return json.dumps({"choices": [choice], **more}).encode()
 
 
-def call(index: int | None, arguments: str | None = None, **more: Any) -> Delta:
+def call(index: int | str | None, arguments: str | None = None, **more: Any) -> Delta:
     function = {key: more.pop(key) for key in ("name",) if key in more}
     if arguments is not None:
         function["arguments"] = arguments
@@ -196,6 +196,20 @@ DIALECTS = {
         calls(call(1, None, name="bash")),
         calls(call(1, '{"c": 2}', id="b")),
     ],
+    "index as text": [
+        calls(call("0", '{"p"', id="a", name="read")),
+        calls(call(0, ": 1}")),
+        calls(call("1", '{"c": 2}', id="b", name="bash")),
+    ],
+    "whole calls, said once more at the end": [
+        calls(call(0, '{"p"', id="a", name="read"), call(1, '{"c": 2}', id="b", name="bash")),
+        calls(call(0, ": 1}")),
+        calls(call(0, '{"p": 1}', id="a", name="read"), call(1, '{"c": 2}', id="b", name="bash")),
+    ],
+    "blank name": [
+        calls(call(0, "", id="a", name="read"), call(1, "", id="b", name="bash")),
+        calls(call(0, '{"p": 1}', name=" "), call(1, '{"c": 2}', name=" ")),
+    ],
     "name in parts": [
         calls(call(0, "", id="a", name="re")),
         calls(call(0, '{"p": 1}', name="ad")),
@@ -214,6 +228,36 @@ def test_calls_with_one_id_get_ids_of_their_own() -> None:
     got = triples(calls(call(0, "{}", id="x", name="read"), call(1, "{}", id="x", name="bash")))
     assert [name for _, name, _ in got] == ["read", "bash"]
     assert [call_id for call_id, _, _ in got] == ["x", "x-2"]
+
+
+@pytest.mark.parametrize("index", [None, 0])
+@pytest.mark.parametrize("names", [("read", "bash"), ("read", "read")])
+def test_calls_with_one_id_and_one_place_are_not_merged(
+    index: int | None, names: tuple[str, str]
+) -> None:
+    first, second = (
+        calls(call(index, arguments, id="x", name=name))
+        for name, arguments in zip(names, ('{"p": 1}', '{"c": 2}'), strict=True)
+    )
+    assert triples(first, second) == [
+        ("x", names[0], '{"p": 1}'),
+        ("x-2", names[1], '{"c": 2}'),
+    ]
+
+
+def test_what_may_be_one_call_or_two_is_an_error() -> None:
+    with pytest.raises(LlmError, match="complete already") as raised:
+        decode(
+            calls(call(0, "{}", id="x", name="read")),
+            calls(call(0, '{"p"', id="x", name="read")),
+        )
+    assert raised.value.code == "MALFORMED_RESPONSE"
+
+
+@pytest.mark.parametrize("empty", [None, ""])
+def test_an_empty_finish_reason_does_not_undo_the_real_one(empty: str | None) -> None:
+    events = event({"content": "x"}, finish="length"), event({}, finish=empty)
+    assert fold(*events).finish == {"kind": "max-tokens"}
 
 
 def test_an_id_that_the_conversation_has_already_is_replaced() -> None:
@@ -240,6 +284,9 @@ def test_a_call_without_a_name_is_an_error_and_never_a_call() -> None:
         {"index": 0, "id": "a", "function": {"name": ["x"]}},
         {"index": 0, "id": "a", "function": {"name": "x", "arguments": {"a": 1}}},
         {"index": 0, "id": "a", "function": "x"},
+        {"index": [0], "id": "a", "function": {"name": "x"}},
+        {"index": True, "id": "a", "function": {"name": "x"}},
+        {"index": "first", "id": "a", "function": {"name": "x"}},
     ],
 )
 def test_fields_of_the_wrong_type_are_an_error(entry: Delta) -> None:

@@ -4,74 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import socket
 import ssl
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from byte_server import CHUNKED, CODED, SIZED, Server, answer, client, serving
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dsh.model.adapters.deepseek.chunked import ChunkedDecoder
 from dsh.model.adapters.deepseek.client import HttpPool
-from dsh.model.adapters.deepseek.transport import StreamTransport
+from dsh.model.failures import LlmError
 from dsh.testing.provider import start_provider
-
-
-class Server:
-    """Answers each request on a connection with the next of some byte strings."""
-
-    def __init__(self, *answers: bytes, close: bool = False) -> None:
-        self.answers = list(answers)
-        self.close = close
-        self.connections = 0
-        self.requests: list[bytes] = []
-        self.closed = asyncio.Event()
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        try:
-            while self.answers:
-                head = await reader.readuntil(b"\r\n\r\n")
-                self.requests.append(head)
-                writer.write(self.answers.pop(0))
-                await writer.drain()
-                if self.close:
-                    break
-            else:
-                await reader.read()
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
-            self.closed.set()
-
-
-@asynccontextmanager
-async def serving(server: Server, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    listener = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
-    async with listener:
-        port = listener.sockets[0].getsockname()[1]
-        yield f"{'https' if tls else 'http'}://127.0.0.1:{port}/x?q=1"
-
-
-@asynccontextmanager
-async def client(tls: ssl.SSLContext | None = None) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(transport=StreamTransport(tls), timeout=5) as made:
-        yield made
-
-
-def answer(body: bytes, *headers: bytes) -> bytes:
-    return b"\r\n".join([b"HTTP/1.1 200 OK", *headers, b"", body])
-
-
-SIZED = answer(b"hello", b"Content-Length: 5")
-CODED = b"3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\nTrailer: t\r\n\r\n"
-CHUNKED = answer(CODED, b"Transfer-Encoding: chunked")
 
 
 @given(st.lists(st.binary(max_size=40), max_size=6), st.data())
@@ -102,6 +50,14 @@ def test_a_broken_coding_is_refused(coded: bytes) -> None:
         (b"HTTP/1.1 100 Continue\r\n\r\n" + SIZED, b"hello", False),
         (b"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", b"", False),
         (b"HTTP/1.0 204 No Content\r\n\r\n", b"", False),
+        (b"HTTP/1.1 200 OK\nContent-Length: 5\n\nhello", b"hello", False),
+        (
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nX: y\r\n\r\n" + SIZED,
+            b"hello",
+            False,
+        ),
+        (answer(b"hello", b"Content-Length: 5, 5"), b"hello", False),
+        (answer(CODED, b"Transfer-Encoding: Chunked", b"Content-Length: 3"), b"hello", False),
     ],
 )
 async def test_bodies_of_every_framing_are_read(sent: bytes, body: bytes, close: bool) -> None:
@@ -153,6 +109,18 @@ async def test_a_connection_that_the_server_ends_is_not_used_again(how: str) -> 
         (answer(b"hel", b"Content-Length: 5"), "in mid-answer"),
         (answer(b"5\r\nhel", b"Transfer-Encoding: chunked"), "in mid-answer"),
         (answer(b"xyz\r\n", b"Transfer-Encoding: chunked"), "no size"),
+        (answer(b"x", b"Content-Length: " + b"1" * 5000), "no length"),
+        (answer(b"x", b"Content-Length: -1"), "no length"),
+        (answer(b"x", b"Content-Length: 1", b"Content-Length: 2"), "several lengths"),
+        (answer(CODED, b"Transfer-Encoding: gzip, chunked"), "transfer coding"),
+        (answer(CODED, b"Transfer-Encoding: xchunked"), "transfer coding"),
+        (answer(b"x", b"Content-Length : 1"), "no header"),
+        (answer(b"x", b"X: a", b" folded: b"), "no header"),
+        (answer(b"x", b"X: a\rContent-Length: 1"), "no header"),
+        (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", "another protocol"),
+        (b"HTTP/2 200 OK\r\n\r\n", "no HTTP answer"),
+        (b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * 70_000, "does not end"),
+        (answer(b"0\r\n" + b"T: u\r\n" * 20_000, b"Transfer-Encoding: chunked"), "trailers"),
     ],
 )
 async def test_an_answer_that_is_broken_is_a_protocol_error(sent: bytes, says: str) -> None:
@@ -185,7 +153,7 @@ async def test_a_connection_that_takes_too_long_is_given_up(
     async def never(*args: Any, **more: Any) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(asyncio, "open_connection", never)
+    monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", never)
     async with client() as http:
         with pytest.raises(httpx.ConnectTimeout):
             await http.get("http://127.0.0.1:9/", timeout=0.01)
@@ -209,13 +177,15 @@ async def test_tls_is_spoken_and_certificates_are_checked(tmp_path: Path) -> Non
     theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     theirs.load_cert_chain(cert, key)
     trusting = ssl.create_default_context(cafile=str(cert))
-    server = Server(CHUNKED)
+    server = Server(CHUNKED, SIZED)
     async with serving(server, theirs) as url:
         async with client(ssl.create_default_context()) as http:
             with pytest.raises(httpx.ConnectError, match=r"(?i)certificate"):
                 await http.get(url)
         async with client(trusting) as http:
-            assert (await http.get(url)).content == b"hello"
+            for _ in range(2):
+                assert (await http.get(url)).content == b"hello"
+    assert server.connections == 1
 
 
 async def test_without_tls_an_https_address_is_refused() -> None:
@@ -245,5 +215,60 @@ async def test_a_closed_pool_makes_no_client() -> None:
     pool = HttpPool()
     await pool.client(secure=False)
     await pool.aclose()
-    with pytest.raises(RuntimeError, match="unloaded"):
+    with pytest.raises(LlmError, match="unloaded"):
         await pool.client(secure=False)
+
+
+async def test_the_next_address_of_a_host_is_tried_when_one_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    connect = loop.sock_connect
+    server = Server(SIZED)
+    async with serving(server) as url:
+        port = int(url.rpartition(":")[2].partition("/")[0])
+
+        def at(host: str) -> tuple[Any, ...]:
+            return (socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))
+
+        async def resolve(*args: Any, **more: Any) -> list[Any]:
+            return [at("127.0.0.2"), at("127.0.0.3"), at("127.0.0.1")]
+
+        async def swallow_the_second(sock: socket.socket, place: tuple[str, int]) -> None:
+            if place[0] == "127.0.0.3":
+                await asyncio.Event().wait()
+            await connect(sock, place)
+
+        monkeypatch.setattr(loop, "getaddrinfo", resolve)
+        monkeypatch.setattr(loop, "sock_connect", swallow_the_second)
+        async with client() as http:
+            assert (await http.get("http://many.test/x")).content == b"hello"
+
+
+async def test_a_host_of_which_no_address_answers_is_a_connect_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def resolve(*args: Any, **more: Any) -> list[Any]:
+        hosts = ("127.0.0.2", "127.0.0.3")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 9)) for host in hosts]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+    async with client() as http:
+        with pytest.raises(httpx.ConnectError, match=r"127\.0\.0\.2.*127\.0\.0\.3"):
+            await http.get("http://many.test/x")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("http_proxy", "nonsense://user:secret@x"), ("SSL_CERT_FILE", "/nowhere/cert.pem")],
+)
+async def test_an_unusable_environment_is_told_and_no_secret_of_it(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    pool = HttpPool()
+    with pytest.raises(LlmError, match="environment") as caught:
+        await pool.client(secure=True)
+    await pool.aclose()
+    assert caught.value.code == "INVALID_REQUEST"
+    assert "secret" not in str(caught.value)

@@ -208,6 +208,35 @@ def test_any_tool_output_can_be_sent(output: str, sent: str) -> None:
     assert json.loads(data.decode("utf-8"))["messages"][0]["content"] == sent
 
 
+@pytest.mark.parametrize(
+    "place", ["model", "system", "stop", "tool", "thought", "call", "arguments", "result id"]
+)
+def test_what_cannot_be_encoded_can_stand_anywhere(place: str) -> None:
+    broken = "a\ud800\x00\ufffe"
+
+    def at(name: str) -> str:
+        return broken if place == name else "x"
+
+    tool = {"name": at("tool"), "description": at("tool"), "parameters": {at("tool"): at("tool")}}
+    called = {
+        "type": "tool-call",
+        "id": at("call"),
+        "name": at("call"),
+        "arguments": at("arguments"),
+    }
+    thought = {"type": "reasoning", "text": at("thought")}
+    options = GenerateOptions(
+        "p",
+        at("model"),
+        [assistant(thought, called), result(at("result id"), text("x"))],
+        system=at("system"),
+        stop=[at("stop")],
+        tools=[tool],  # type: ignore[list-item]
+    )
+    data = encode_request(options, thinking=None, vendor=True)
+    assert json.dumps("a\ufffd\x00\ufffe")[1:-1] in json.dumps(json.loads(data.decode("utf-8")))
+
+
 def test_ids_of_earlier_calls_are_collected() -> None:
     call = {"type": "tool-call", "id": "c1", "name": "n", "arguments": "{}"}
     assert history_call_ids([user("a"), assistant(call), result("c1")]) == {"c1"}

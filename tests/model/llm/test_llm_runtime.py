@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from typing import Any
@@ -9,7 +11,7 @@ import pytest
 
 from dsh.base.json import FrozenDict, FrozenList
 from dsh.base.signal import AbortController, AbortedError, AbortSignal
-from dsh.kernel import Context
+from dsh.kernel import Context, ValidationError
 from dsh.model.chunks import StreamChunk, block_end, block_start, finish, text_delta
 from dsh.model.failures import LlmError
 from dsh.model.llm import (
@@ -427,12 +429,21 @@ async def test_an_exception_of_the_consumer_stays_one(llm: LlmRuntime) -> None:
     assert fake.closed == 1
 
 
-async def test_cancellation_passes_through(llm: LlmRuntime) -> None:
-    fake = Fake()
-    fake.error = asyncio.CancelledError()
-    llm.register_adapter(["fake"], fake)
+async def test_cancellation_of_the_caller_passes_through(llm: LlmRuntime) -> None:
+    waiting = asyncio.Event()
+
+    class Waits(Fake):
+        async def stream(self, options: GenerateOptions) -> AsyncIterator[StreamChunk]:
+            waiting.set()
+            await asyncio.Event().wait()
+            yield HELLO[0]
+
+    llm.register_adapter(["fake"], Waits())
+    task = asyncio.create_task(collect(llm.stream(request())))
+    await waiting.wait()
+    task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await collect(llm.stream(request()))
+        await task
 
 
 # listeners
@@ -621,3 +632,38 @@ async def test_a_failure_may_leave_blocks_open(root: Context) -> None:
     fake.error, fake.error_at = OSError("gone"), 2
     llm.register_adapter(["fake"], fake)
     assert code_of(await collect(llm.stream(request()))) == "UNKNOWN"
+
+
+async def test_a_cancellation_inside_the_adapter_is_its_failure(llm: LlmRuntime) -> None:
+    fake = Fake()
+    fake.error = asyncio.CancelledError()
+    llm.register_adapter(["fake"], fake)
+    assert code_of(await collect(llm.stream(request()))) == "UNKNOWN"
+
+
+async def test_a_call_that_could_not_begin_is_not_made_again(
+    llm: LlmRuntime, root: Context
+) -> None:
+    asked: list[LlmStream] = []
+
+    def fail(payload: LlmStream, next: Any) -> Any:
+        asked.append(payload)
+        raise RuntimeError("listener")
+
+    root.on(LLM_STREAM, fail)
+    stream = llm.stream(request())
+    with pytest.raises(RuntimeError, match="listener"):
+        await anext(stream)  # type: ignore[arg-type]
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)  # type: ignore[arg-type]
+    assert len(asked) == 1
+
+
+def test_importing_the_runtime_does_not_import_pydantic() -> None:
+    code = "import sys, dsh.model.llm.runtime; sys.exit('pydantic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+async def test_a_wrong_setting_of_the_runtime_is_refused(root: Context) -> None:
+    with pytest.raises(ValidationError, match="checkGramar"):
+        await root.plugin(runtime_plugin, {"checkGramar": True})

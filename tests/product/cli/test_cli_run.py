@@ -360,7 +360,8 @@ def test_a_dump_imports_yaml_and_no_agent_stack(dsh: Command) -> None:
 def test_app_help_imports_the_apps_command_and_boots_nothing(dsh: Command) -> None:
     modules = imported(dsh, "--profile", "headless", "--help")
     assert "dsh.product.headless.cli" in modules
-    assert not modules & {"pydantic", "httpx", "dsh.loader.boot", "dsh.loader.loader"}
+    assert not modules & {"asyncio", "pydantic", "httpx", "dsh.loader.boot", "dsh.loader.loader"}
+    assert not [name for name in modules if name.startswith("dsh.kernel")]
 
 
 def baseline() -> set[str]:

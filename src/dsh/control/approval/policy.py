@@ -8,7 +8,7 @@ import uuid
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from dsh.control.approval.events import (
     APPROVAL_ASKED,
@@ -58,10 +58,35 @@ MEANING: dict[ApprovalPolicy, str] = {
 class ApprovalConfig(BaseModel):
     """Whether people are asked at all."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, use_attribute_docstrings=True)
 
     policy: ApprovalPolicy = "ask"
     """``ask`` puts questions to answerers, ``never`` rejects each; a session may set its own."""
+    grace_ms: float = Field(default=2000, ge=0, alias="graceMs", allow_inf_nan=False)
+    """Milliseconds that an answerer may go on after its question was withdrawn, before it is
+    cancelled."""
+
+
+class _Standing:
+    """What matters of a session's log, folded as far as it was read."""
+
+    __slots__ = ("policy", "seq", "turn_is_open")
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.policy: ApprovalPolicy | None = None
+        self.turn_is_open = False
+
+    def follow(self, session: Session) -> None:
+        if self.seq == session.seq:
+            return
+        fresh = session.events[self.seq :]
+        self.seq = session.seq
+        self.policy = effective_approval_policy(fresh) or self.policy
+        for event in reversed(fresh):
+            if event["type"] in (TURN_START.name, TURN_END.name):
+                self.turn_is_open = event["type"] == TURN_START.name
+                return
 
 
 class PolicyApproval(ApprovalService):
@@ -73,9 +98,7 @@ class PolicyApproval(ApprovalService):
     def __init__(self, ctx: Context, config: ApprovalConfig | None = None) -> None:
         super().__init__(ctx, config)
         self._config = config or ApprovalConfig()
-        self._seen: WeakKeyDictionary[Session, tuple[int, ApprovalPolicy | None]] = (
-            WeakKeyDictionary()
-        )
+        self._seen: WeakKeyDictionary[Session, _Standing] = WeakKeyDictionary()
 
     def start(self) -> None:
         """Declare the session events and tell agents the policy in force."""
@@ -89,7 +112,7 @@ class PolicyApproval(ApprovalService):
     async def request(self, request: ApprovalRequest) -> ApprovalOutcome:
         """See `ApprovalService.request`."""
         session = request.agent.session
-        if not _turn_is_open(session):
+        if not self._standing(session).turn_is_open:
             raise ApprovalError(
                 f"approval for {request.tool_name!r} was asked outside of a turn of session "
                 f"{session.id!r}; ask while the agent runs"
@@ -120,11 +143,15 @@ class PolicyApproval(ApprovalService):
 
     def override_of(self, session: Session) -> ApprovalPolicy | None:
         """See `ApprovalService.override_of`."""
-        start, policy = self._seen.get(session, (0, None))
-        if start != session.seq:
-            policy = effective_approval_policy(session.events[start:]) or policy
-            self._seen[session] = (session.seq, policy)
-        return policy
+        return self._standing(session).policy
+
+    def _standing(self, session: Session) -> _Standing:
+        """What a session's log says now; reads only what came since the last time."""
+        standing = self._seen.get(session)
+        if standing is None:
+            standing = self._seen[session] = _Standing()
+        standing.follow(session)
+        return standing
 
     def _in_force(self, session: Session) -> ApprovalPolicy:
         return self.override_of(session) or self._config.policy
@@ -159,8 +186,15 @@ class PolicyApproval(ApprovalService):
                 remove()
         aborted = signal is not None and signal.aborted
         if aborted or question.cancelled():
+            self._let_go(question)
             return "cancelled"
         return question.result()
+
+    def _let_go(self, question: asyncio.Task[ApprovalOutcome]) -> None:
+        """Leave a withdrawn question to its answerer, for a while."""
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(self._config.grace_ms / 1000, question.cancel)
+        question.add_done_callback(lambda _: timer.cancel())
 
     async def _answer(self, request: ApprovalRequest) -> ApprovalOutcome:
         """Ask the answerers; whatever goes wrong with them is ``unavailable``."""
@@ -200,12 +234,3 @@ def _asked(id: str, request: ApprovalRequest) -> ApprovalAsked:
     if request.reason is not None:
         asked["reason"] = request.reason
     return asked
-
-
-def _turn_is_open(session: Session) -> bool:
-    for event in reversed(session.events):
-        if event["type"] == TURN_START.name:
-            return True
-        if event["type"] == TURN_END.name:
-            return False
-    return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,16 +25,28 @@ class Run:
     """One boundary: its scope, its agent, and whether its work still counts.
 
     A run is *pending* (neither active nor released) while a lazy object lies unused: an object
-    that nobody ever awaits must not hold up the end of its scope.
+    that nobody ever awaits must not hold up the end of its scope. A released run names its agent
+    for as long as others hold it: contexts live on for as long as any task or timer made in them,
+    and must not keep agents that are gone.
     """
 
-    __slots__ = ("__weakref__", "active", "agent", "released", "scope")
+    __slots__ = ("__weakref__", "_agent", "_weak_agent", "active", "released", "scope")
 
     def __init__(self, scope: RunCounter, agent: Agent | None) -> None:
         self.scope = scope
-        self.agent = agent
+        self._agent = agent
+        self._weak_agent: Callable[[], Agent | None] | None = None
         self.active = False
         self.released = False
+
+    @property
+    def agent(self) -> Agent | None:
+        """Whose work this is; ``None`` for nobody's, and when the agent is gone."""
+        return self._agent if self._weak_agent is None else self._weak_agent()
+
+    def forget(self) -> None:
+        """Name nobody any more."""
+        self._agent = self._weak_agent = None
 
     def admit(self) -> None:
         """Let a lazy object take its first step.
@@ -47,6 +61,8 @@ class Run:
         """Count the run as settled; later calls change nothing."""
         if not self.released:
             self.scope.end(self)
+            if self._agent is not None:
+                self._weak_agent, self._agent = weakref.ref(self._agent), None
 
 
 class Frame:

@@ -164,7 +164,7 @@ class InitiatorScope:
         """Forget every agent; all reads and boundaries raise from now on."""
         self.state = ScopeState.DISPOSED
         for run in list(self._runs):
-            run.agent = None
+            run.forget()
 
     def _enclosing(self) -> Frame | None:
         """Return the current chain without this scope's ended runs.

@@ -53,7 +53,35 @@ class _Bound:
         self._inner.close()
 
 
-class BoundCoroutine(_Bound, Coroutine[Any, Any, Any]):
+class _Stepped(_Bound):
+    """What coroutines and generators have in common."""
+
+    __slots__ = ()
+
+    def send(self, value: Any) -> Any:
+        """Advance by one step."""
+        return self._step(self._inner.send, value)
+
+    def throw(
+        self,
+        typ: Any,
+        val: BaseException | object = None,
+        tb: TracebackType | None = None,
+    ) -> Any:
+        """Raise inside the object."""
+        return self._step(self._inner.throw, _exception(typ, val, tb))
+
+    def close(self) -> None:
+        """End the object under its frame."""
+        _close(self)
+
+    def __del__(self) -> None:
+        # What never ran warns by itself; what is in the middle must end as its own agent.
+        if self._run.active:
+            _close(self)
+
+
+class BoundCoroutine(_Stepped, Coroutine[Any, Any, Any]):
     """A coroutine that runs as work of one agent, in whatever task it is awaited.
 
     It is a coroutine to ``await`` and asyncio, though not to ``inspect.iscoroutine``.
@@ -66,23 +94,6 @@ class BoundCoroutine(_Bound, Coroutine[Any, Any, Any]):
         self.__name__ = getattr(inner, "__name__", "coroutine")
         self.__qualname__ = getattr(inner, "__qualname__", self.__name__)
 
-    def send(self, value: Any) -> Any:
-        """Advance by one step."""
-        return self._step(self._inner.send, value)
-
-    def throw(
-        self,
-        typ: Any,
-        val: BaseException | object = None,
-        tb: TracebackType | None = None,
-    ) -> Any:
-        """Raise inside the coroutine."""
-        return self._step(self._inner.throw, _exception(typ, val, tb))
-
-    def close(self) -> None:
-        """End the coroutine under its frame."""
-        _close(self)
-
     # Being its own iterator lets the interpreter drive the steps without a generator between.
     def __await__(self) -> Generator[Any, Any, Any]:
         return self
@@ -93,37 +104,11 @@ class BoundCoroutine(_Bound, Coroutine[Any, Any, Any]):
     def __next__(self) -> Any:
         return self._step(self._inner.send, None)
 
-    def __del__(self) -> None:
-        # A coroutine that never ran warns by itself; one in the middle must end as its own agent.
-        if self._run.active:
-            _close(self)
 
-
-class BoundGenerator(_Bound, Generator[Any, Any, Any]):
+class BoundGenerator(_Stepped, Generator[Any, Any, Any]):
     """A generator whose body runs as work of one agent."""
 
     __slots__ = ()
-
-    def send(self, value: Any) -> Any:
-        """Advance to the next item."""
-        return self._step(self._inner.send, value)
-
-    def throw(
-        self,
-        typ: Any,
-        val: BaseException | object = None,
-        tb: TracebackType | None = None,
-    ) -> Any:
-        """Raise inside the generator."""
-        return self._step(self._inner.throw, _exception(typ, val, tb))
-
-    def close(self) -> None:
-        """End the generator under its frame."""
-        _close(self)
-
-    def __del__(self) -> None:
-        if self._run.active:
-            _close(self)
 
 
 class BoundAsyncGenerator(_Bound, AsyncGenerator[Any, Any]):

@@ -29,6 +29,7 @@ from dsh.execution.agent.service import (
     InitiatorScopeDisposed,
 )
 from dsh.execution.loop.driver import Driver
+from dsh.execution.loop.patience import Patience
 from dsh.execution.loop.phase import Busy, Idle, Maintenance, Phase, Running
 from dsh.execution.loop.request import RequestBuilder
 from dsh.execution.loop.service import NoLoop
@@ -160,6 +161,10 @@ class LoopAgent:
         task.add_done_callback(lambda _: self._free(held))
         self._activity = task
         return task
+
+    def patience(self, signal: AbortSignal) -> Patience:
+        """Bound what the turn of ``signal`` awaits inside, once that turn is aborted."""
+        return Patience(signal, self.services.grace_s)
 
     def waits_for(self, task: asyncio.Task[Any]) -> bool:
         """Whether the agent cannot come to rest before ``task`` goes on."""

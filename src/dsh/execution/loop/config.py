@@ -48,6 +48,9 @@ class Config(BaseModel):
 
     max_parallel_tool_calls: PositiveInt = Field(10, alias="maxParallelToolCalls")
     """How many tool bodies of one step may run at once; 1 runs them one after the other."""
+    grace_ms: float = Field(2000, alias="graceMs", ge=0, allow_inf_nan=False)
+    """Milliseconds that listeners and the model may take to stop after an abort, before they are
+    cancelled. Bodies of tools have the ``graceMs`` of the row ``tools``."""
     agents: list[ConfiguredAgent] = Field(default_factory=list)
     """Agents that start with the loop."""
 

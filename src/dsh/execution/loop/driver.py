@@ -161,11 +161,13 @@ class Driver:
         while True:
             signal.throw_if_aborted()
             step = phase.step + 1
-            assembly = await agent.services.system_prompt.assemble(
-                assemble_context_for(agent, signal)
-            )
+            with agent.patience(signal):
+                assembly = await agent.services.system_prompt.assemble(
+                    assemble_context_for(agent, signal)
+                )
             signal.throw_if_aborted()
-            decision = await self._propose(batch, assembly, step)
+            with agent.patience(signal):
+                decision = await self._propose(batch, assembly, step)
             signal.throw_if_aborted()
             if isinstance(decision, Reject):
                 return Ending(_BLOCKED, goes_on=False)
@@ -178,9 +180,10 @@ class Driver:
             settled = not outcome.owes_request
             signal.throw_if_aborted()
             if settled and not agent.inbox.has_next_step:
-                await agent.events.serial(
-                    AGENT_TURN_STOPPING, AgentTurnStopping(agent, phase.turn, signal)
-                )
+                with agent.patience(signal):
+                    await agent.events.serial(
+                        AGENT_TURN_STOPPING, AgentTurnStopping(agent, phase.turn, signal)
+                    )
                 signal.throw_if_aborted()
                 if not agent.inbox.has_next_step:
                     break

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dsh.base.signal import AbortController, AbortedError
 from dsh.execution.agent.events import AGENT_SESSION_START, AgentSessionStarted
 from dsh.execution.loop.agent import LoopAgent
+from dsh.execution.loop.phase import is_outer_cancel
 from dsh.execution.loop.service import CreationAborted, DisposalFromWithin
 
 if TYPE_CHECKING:
@@ -180,6 +181,11 @@ class AgentLifetime:
         """Return what the creator gets for an error: reasons that are no exception are wrapped."""
         if isinstance(error, AbortedError) and self._creation.signal.aborted:
             wrapped = CreationAborted(self._id, error.reason)
+            wrapped.__cause__ = error
+            return wrapped
+        if isinstance(error, asyncio.CancelledError) and not is_outer_cancel(error):
+            # What a listener or set-up raised must not pass for a cancellation of the creator.
+            wrapped = CreationAborted(self._id, "a participant cancelled itself")
             wrapped.__cause__ = error
             return wrapped
         return error

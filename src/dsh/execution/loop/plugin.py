@@ -47,6 +47,7 @@ class TurnLoop(AgentLoop):
             tools=ctx.require(ToolRuntime),
             system_prompt=ctx.require(SystemPrompt),
             max_parallel_tool_calls=lambda: self._limit,
+            grace_s=config.grace_ms / 1000,
         )
         self._lifetimes = Lifetimes(self._services)
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from dsh.base.json import FrozenDict, FrozenList, equal, snapshot
+from dsh.base.json import FrozenDict, equal, snapshot
 from dsh.base.values import value
 from dsh.execution.agent.events import AGENT_REQUEST, AgentRequest
 from dsh.execution.loop.service import NoModel
 from dsh.model.failures import LlmError
 from dsh.model.llm.events import mark_loop_built
+from dsh.model.llm.projection import ConversationReader
 from dsh.model.llm.service import GenerateOptions
 from dsh.state.session.events import REQUEST_CONTEXT, REQUEST_HEADER
 from dsh.state.session.request import canonical_header
@@ -48,6 +49,7 @@ class RequestBuilder:
 
     def __init__(self, agent: LoopAgent) -> None:
         self._agent = agent
+        self._reader = ConversationReader()
         self._opened = False
 
     async def build(self, phase: Running, assembly: PromptAssembly, system: str) -> LoopRequest:
@@ -58,8 +60,9 @@ class RequestBuilder:
             LlmError: the adapter refuses the route.
         """
         signal = phase.abort.signal
-        config = await self._choose(phase, signal)
-        prepared = await self._prepare(config, signal)
+        with self._agent.patience(signal):
+            config = await self._choose(phase, signal)
+            prepared = await self._prepare(config, signal)
         signal.throw_if_aborted()
         header = self._log_header(config, prepared, assembly, system)
         self._log_context(header["config"], prepared)
@@ -135,7 +138,7 @@ class RequestBuilder:
         return GenerateOptions(
             config["provider"],
             config["model"],
-            FrozenList(session.derive_messages()),
+            self._reader.take(session.derive_messages(), session.surface.replace_generation),
             reasoning_effort=config.get("reasoningEffort"),
             system=header.get("system"),
             tools=header.get("tools"),

@@ -11,18 +11,17 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dsh.base.json import loads
 from dsh.execution.agent.service import DISPOSED_CANCEL, DuplicateMessage
 from dsh.execution.loop.outcomes import never_started, outcome_unknown, stopped_before_dispatch
+from dsh.execution.loop.patience import Overdue, Patience
 from dsh.execution.loop.phase import is_outer_cancel
-from dsh.execution.tools.service import ToolInput
+from dsh.execution.tools.service import ToolInput, parse_call
 from dsh.model.messages import CallId, create_tool_result_message
 from dsh.state.session.events import TOOL_CALL, TOOL_RESULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dsh.base.json import JsonValue
     from dsh.execution.loop.agent import LoopAgent
     from dsh.execution.loop.phase import Running
     from dsh.execution.tools.service import Staged, ToolFailure, ToolResult
@@ -94,7 +93,7 @@ class ToolCalls:
         return ToolInput(
             call_id=CallId(block["id"]),
             name=block["name"],
-            arguments=parse_arguments(block["arguments"]),
+            arguments=parse_call(block["arguments"]),
             signal=self._signal,
             agent=self._agent,
         )
@@ -133,7 +132,11 @@ class ToolCalls:
     async def _start(self, slot: _Slot) -> None:
         self._log_call(slot)
         try:
-            staged = await self._tools.prepare(slot.input)
+            with self._agent.patience(self._signal):
+                staged = await self._tools.prepare(slot.input)
+        except Overdue:
+            slot.result = stopped_before_dispatch()
+            return
         except asyncio.CancelledError as error:
             if not self._heed(error):
                 raise
@@ -155,7 +158,12 @@ class ToolCalls:
     async def _settle_some(self) -> None:
         """Wait until a body ended; take what all ended ones left, in the order of their start."""
         try:
-            await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+            # Bodies have a grace period of their own, so this is for the wrappers around them.
+            with Patience(self._signal, 2 * self._agent.services.grace_s):
+                await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+        except Overdue:
+            for task in self._running:
+                task.cancel()
         except asyncio.CancelledError as error:
             if not self._heed(error):
                 raise
@@ -184,7 +192,10 @@ class ToolCalls:
         if staged is None or slot.result is None:
             return
         try:
-            slot.result = await self._tools.finalize(staged, slot.result)
+            with self._agent.patience(self._signal):
+                slot.result = await self._tools.finalize(staged, slot.result)
+        except Overdue:
+            slot.result = staged.result or slot.result
         except asyncio.CancelledError as error:
             if not self._heed(error):
                 raise
@@ -288,19 +299,3 @@ class ToolCalls:
         self._cancelled = error
         self._phase.abort.abort(DISPOSED_CANCEL)
         return True
-
-
-def parse_arguments(text: str) -> JsonValue:
-    """Parse the raw arguments of a call.
-
-    Returns:
-        The object; an empty one for an empty text; the text itself when it is not an object, for
-        the tool's own check to say so.
-    """
-    if not text:
-        return {}
-    try:
-        value = loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return value if isinstance(value, dict) else text

@@ -29,3 +29,5 @@ class LoopServices:
     tools: ToolRuntime
     system_prompt: SystemPrompt
     max_parallel_tool_calls: Callable[[], int]
+    grace_s: float
+    """Seconds that listeners and the model may take to stop after an abort."""

@@ -105,7 +105,8 @@ class Step:
             retry_policy=request.retry_policy,
             signal=self._signal,
         )
-        answer = await agent.events.waterfall(AGENT_REQUEST_ERROR, question, lambda: None)
+        with agent.patience(self._signal):
+            answer = await agent.events.waterfall(AGENT_REQUEST_ERROR, question, lambda: None)
         self._signal.throw_if_aborted()
         if isinstance(answer, Retry):
             return None
@@ -113,7 +114,8 @@ class Step:
 
     async def _consume(self, reply: _Reply) -> None:
         try:
-            await self._log_chunks(reply)
+            with self._agent.patience(self._signal):
+                await self._log_chunks(reply)
         except BaseException as error:
             if is_outer_cancel(error):
                 self._phase.abort.abort(DISPOSED_CANCEL)

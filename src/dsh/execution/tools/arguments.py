@@ -115,8 +115,10 @@ def _diagnose(text: str) -> tuple[str, int]:
         return _syntax_problem(text, error), error.pos
     except RecursionError:
         return "the JSON is nested too deeply to be read", 0
-    except ValueError as error:
+    except _NotJson as error:
         return f"the text is not valid JSON: {error}", 0
+    except ValueError:
+        return "the text is not valid JSON: it holds a number with too many digits to be read", 0
     if isinstance(value, str):
         return _string_problem(value), 0
     return f"they are a JSON {json_type_of(value)}, not an object", 0
@@ -142,6 +144,7 @@ def _wanted(message: str) -> str:
         "Expecting property name": "a key in double quotes was expected here",
         "Illegal trailing comma": "a comma has nothing after it",
         "Invalid control character": "a control character in a string must be escaped",
+        "Unexpected UTF-8 BOM": "a byte order mark is not part of JSON",
         "Invalid \\": "a backslash in a string starts no valid escape; write it twice",
     }
     for start, words in table.items():
@@ -160,8 +163,12 @@ def _string_problem(value: str) -> str:
     return "they are a JSON string, not an object"
 
 
+class _NotJson(ValueError):
+    """The text holds something that only looks like JSON."""
+
+
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON value")
+    raise _NotJson(f"{name} is not a JSON value")
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

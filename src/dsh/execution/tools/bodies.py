@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from dsh.base.clock import SYSTEM_CLOCK, Clock
 from dsh.base.errors import DshError, message_of
@@ -52,24 +52,28 @@ class Bodies:
         Cancelling the caller stops the body too. Either way a body that outlives the grace period
         is kept as a stray.
 
+        A value that the body returned before the abort is kept, whatever happens in the meantime.
+
         Raises:
-            BodyStopped: the signal aborted; the body ended without an error of its own, or did not
-                end.
+            BodyStopped: the signal aborted; the body ended later without an error of its own, or
+                did not end.
             BodyCancelledItself: it raised ``CancelledError`` unasked.
             Exception: what the body raised.
         """
-        execute = definition.execute
-        if is_async(execute):
-            return await self._supervise(_in_task(execute(arguments, run), run), definition, run)
-        work = _in_thread(partial(execute, arguments, run), run.name)
-        value = await self._supervise(work, definition, run)
+        start = partial(definition.execute, arguments, run)
+        begin = _in_task if is_async(definition.execute) else _in_thread
+        value, late = await self._supervise(begin(start, run), definition, run)
         if inspect.isawaitable(value):
-            return await self._supervise(_in_task(value, run), definition, run)
+            work = _in_task(lambda: value, run)
+            work.add_done_callback(lambda _: _close(value))
+            value, late = await self._supervise(work, definition, run)
+        if late:
+            raise BodyStopped
         return value
 
     async def _supervise(
-        self, work: asyncio.Future[Any], definition: ToolDefinition, run: ToolRunContext
-    ) -> Any:
+        self, work: asyncio.Future[_Ended], definition: ToolDefinition, run: ToolRunContext
+    ) -> _Ended:
         """Wait for a body's end, or for the moment to stop it; see `run`."""
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -145,23 +149,31 @@ def is_async(function: Callable[..., Any]) -> bool:
     )
 
 
-def _in_task(body: Any, run: ToolRunContext) -> asyncio.Task[Any]:
-    coroutine = body if inspect.iscoroutine(body) else _awaited(body)
-    return asyncio.create_task(coroutine, name=f"tool {run.name} {run.call_id}")
+_Ended: TypeAlias = tuple[Any, bool]
+"""What a body returned, and whether its signal was aborted by then."""
 
 
-async def _awaited(body: Any) -> Any:
-    return await body
+def _in_task(start: Callable[[], Any], run: ToolRunContext) -> asyncio.Future[_Ended]:
+    async def work() -> _Ended:
+        return await start(), run.signal.aborted
+
+    return asyncio.create_task(work(), name=f"tool {run.name} {run.call_id}")
 
 
-def _in_thread(function: Callable[[], Any], tool: str) -> asyncio.Future[Any]:
+def _close(body: Any) -> None:
+    """Close a coroutine whose task may have been cancelled before it awaited it."""
+    if inspect.iscoroutine(body):
+        body.close()
+
+
+def _in_thread(function: Callable[[], Any], run: ToolRunContext) -> asyncio.Future[_Ended]:
     """Run a blocking body in a thread of its own, in a copy of the current context.
 
     The future ends when the thread does, and no task waits for it: neither the loop's shutdown nor
     the interpreter's exit hangs on a body that never returns.
     """
     loop = asyncio.get_running_loop()
-    ended: asyncio.Future[Any] = loop.create_future()
+    ended: asyncio.Future[_Ended] = loop.create_future()
     context = contextvars.copy_context()
 
     def work() -> None:
@@ -174,15 +186,15 @@ def _in_thread(function: Callable[[], Any], tool: str) -> asyncio.Future[Any]:
         except BaseException as raised:
             error = RuntimeError(f"the tool raised {type(raised).__name__}: {message_of(raised)}")
         try:
-            loop.call_soon_threadsafe(_settle, ended, value, error)
+            loop.call_soon_threadsafe(_settle, ended, (value, run.signal.aborted), error)
         except RuntimeError:
-            _log.debug("tool %r ended after its event loop", tool)
+            _log.debug("tool %r ended after its event loop", run.name)
 
-    threading.Thread(target=work, name=f"dsh-tool-{tool}", daemon=True).start()
+    threading.Thread(target=work, name=f"dsh-tool-{run.name}", daemon=True).start()
     return ended
 
 
-def _settle(ended: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+def _settle(ended: asyncio.Future[_Ended], value: _Ended, error: BaseException | None) -> None:
     if error is None:
         ended.set_result(value)
     elif isinstance(error, StopIteration):
@@ -191,7 +203,7 @@ def _settle(ended: asyncio.Future[Any], value: Any, error: BaseException | None)
         ended.set_exception(error)
 
 
-def _outcome(work: asyncio.Future[Any], run: ToolRunContext) -> Any:
+def _outcome(work: asyncio.Future[_Ended], run: ToolRunContext) -> _Ended:
     if not work.done():
         raise BodyStopped
     error = asyncio.CancelledError() if work.cancelled() else work.exception()

@@ -30,6 +30,7 @@ class Call(Staged):
         "dispatched",
         "finalizer",
         "finished",
+        "in_time",
         "invoked",
         "parsed",
         "skip_post",
@@ -48,6 +49,8 @@ class Call(Staged):
         self.invoked = False
         self.dispatched = False
         self.finished = False
+        self.in_time = False
+        """Whether the call succeeded before its caller's abort; its success stands then."""
         self.skip_post = False
         self.canonical: list[ToolResult] = []
         """Results that this call's own body made: they are checked already."""
@@ -70,12 +73,16 @@ class Call(Staged):
         self.skip_post = self.skip_post or skip_post
         return result
 
+    def made(self, result: object) -> bool:
+        """Whether a result is one of this call's own body, and not a wrapper's."""
+        return any(result is own for own in self.canonical)
+
     def cancelled(self, contexts: tuple[UserMessage, ...] = ()) -> ToolFailure:
         """The failure of this call when it is cancelled now."""
         return aborted(invoked=self.invoked, contexts=contexts)
 
     def unless_cancelled(self, result: ToolResult) -> ToolResult:
-        """Replace a success by the cancellation of its caller; anything else stands."""
-        if result.is_error or not self._execution.signal.aborted:
+        """Replace a success that came after its caller's abort; anything else stands."""
+        if result.is_error or self.in_time or not self._execution.signal.aborted:
             return result
         return self.cancelled(result.additional_contexts)

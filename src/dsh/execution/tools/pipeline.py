@@ -176,6 +176,8 @@ class Pipeline:
                 TOOLS_EXECUTE, request, partial(self._body, call, request), call.carrier
             )
             result = self._accountable(call, result)
+            # A value of the body itself that is here was there before any abort.
+            call.in_time = call.made(result) or not call.execution.signal.aborted
         except asyncio.CancelledError as error:
             if _from_outside():
                 call.settle(call.cancelled(tuple(call.deferred)), skip_post=True)
@@ -211,8 +213,6 @@ class Pipeline:
         run = _run_context(call, signal)
         try:
             value = await self._bodies.run(definition, call.parsed, run)
-            if signal.aborted:
-                return call.cancelled()
             nested = execution.parent is not None
             result: ToolResult = success(definition, execution.arguments, value, nested=nested)
         except BodyStopped:
@@ -224,7 +224,7 @@ class Pipeline:
 
     def _accountable(self, call: Call, result: object) -> ToolResult:
         """Hold what a wrapper returned to the contract of the tool that is visible now."""
-        if any(result is own for own in call.canonical):
+        if call.made(result):
             return result  # type: ignore[return-value]  # it is one of our own results
         if isinstance(result, ToolFailure):
             return materialize(result, call.execution.name)
@@ -260,7 +260,9 @@ class Pipeline:
                 result = await self._judged(call, result)
             except asyncio.CancelledError as error:
                 if _from_outside():
-                    self.finish(call, call.unless_cancelled(result))
+                    # Nobody may see what a policy was still judging.
+                    contexts = result.additional_contexts
+                    self.finish(call, result if result.is_error else call.cancelled(contexts))
                     raise
                 result = _failed(error, result)
             except Exception as error:
@@ -321,7 +323,10 @@ class Pipeline:
         except Exception as error:
             result = _failed(error, result)
         call.settle(result)
-        self._ctx.emit(TOOLS_RESULT, ToolSettled(call.execution, result), call.carrier)
+        try:
+            self._ctx.emit(TOOLS_RESULT, ToolSettled(call.execution, result), call.carrier)
+        except (Exception, asyncio.CancelledError) as error:
+            self._ctx.report(error, label=f"emit {TOOLS_RESULT.name}")
         return result
 
 

@@ -6,6 +6,7 @@ provider is `dsh.execution.tools.runtime`; authors usually start at `dsh.executi
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import field
@@ -51,6 +52,10 @@ ToolArguments: TypeAlias = Any
 """What a body takes: the frozen JSON of the call, or what ``parse_arguments`` made of it."""
 
 
+_NAME_SHOWN = 200
+_BRACKETS_OF_NO_CONCERN = 500
+
+
 class ToolNotFound(DshError, LookupError):
     """A call names a tool that its caller cannot see."""
 
@@ -58,7 +63,8 @@ class ToolNotFound(DshError, LookupError):
 
     def __init__(self, tool: str, *, nearest: str | None = None) -> None:
         hint = f"; did you mean {nearest!r}?" if nearest else ""
-        super().__init__(f"unknown tool {tool!r}{hint}")
+        shown = tool if len(tool) <= _NAME_SHOWN else f"{tool[:_NAME_SHOWN]}..."
+        super().__init__(f"unknown tool {shown!r}{hint}")
         self.tool, self.nearest = tool, nearest
 
 
@@ -168,16 +174,32 @@ class ExecutionToken:
 def parse_call(raw: str) -> JsonValue:
     """Turn the raw arguments of a model's call into what `ToolInput.arguments` takes.
 
-    No text at all means no arguments. Text that cannot be read, or that holds a JSON string, stays
-    the raw text, so that the runtime can tell the model what is wrong with it.
+    No text at all means no arguments. Text that cannot be read, that is nested without measure or
+    that holds a JSON string, stays the raw text, so that the runtime can tell the model what is
+    wrong with it.
     """
     if not raw or raw.isspace():
         return freeze({})  # type: ignore[no-any-return]  # freeze keeps the JSON shape
+    if _is_too_deep(raw):
+        return raw
     try:
         value: JsonValue = freeze(loads(raw))
     except (ValueError, RecursionError):
         return raw
     return raw if isinstance(value, str) else value
+
+
+def _is_too_deep(raw: str) -> bool:
+    # Our own parser reads any depth, but a megabyte of brackets would hold up the loop for seconds.
+    if raw.count("[") + raw.count("{") < _BRACKETS_OF_NO_CONCERN:
+        return False
+    try:
+        json.loads(raw)
+    except RecursionError:
+        return True
+    except ValueError:
+        pass
+    return False
 
 
 @value

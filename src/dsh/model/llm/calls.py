@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
 from dsh.model.chunks import StreamChunk, finish_failure
@@ -64,7 +65,9 @@ async def attempt(
         try:
             source = await start(options)
             step = aiter(source).__anext__
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if _cancels_us(error):
+                raise
             yield _last_chunk(error, options)
             return
         while True:
@@ -73,7 +76,9 @@ async def attempt(
             except StopAsyncIteration:
                 yield _last_chunk(_unfinished(), options)
                 return
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                if _cancels_us(error):
+                    raise
                 yield _last_chunk(error, options)
                 return
             yield chunk
@@ -91,7 +96,14 @@ async def close_iterator(source: AsyncIterator[StreamChunk]) -> None:
         await close()
 
 
-def _last_chunk(error: Exception, options: GenerateOptions) -> StreamChunk:
+def _cancels_us(error: BaseException) -> bool:
+    """Say whether the caller is cancelled; otherwise something the adapter waits for was."""
+    task = asyncio.current_task()
+    cancelling = task is None or task.cancelling() > 0
+    return isinstance(error, asyncio.CancelledError) and cancelling
+
+
+def _last_chunk(error: BaseException, options: GenerateOptions) -> StreamChunk:
     failure = normalize_llm_failure(error)
     signal = options.signal
     aborted = failure["code"] == "ABORTED" or (signal is not None and signal.aborted)

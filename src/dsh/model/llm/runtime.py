@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import cast
-
-from pydantic import BaseModel, ConfigDict, Field
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from dsh.base.json import equal
 from dsh.base.signal import AbortSignal
 from dsh.base.text import did_you_mean
-from dsh.base.values import changed, value
+from dsh.base.values import value
 from dsh.kernel import Context, Effect
 from dsh.model.chunks import StreamChunk
 from dsh.model.failures import LlmError
@@ -40,16 +39,19 @@ from dsh.model.llm.service import (
     call_config_of,
 )
 
-__all__ = ["AdapterRuntime", "RuntimeConfig", "plugin"]
+if TYPE_CHECKING:
+    from dsh.model.llm.config import RuntimeConfig
+
+__all__ = ["AdapterRuntime", "plugin"]
 
 
-class RuntimeConfig(BaseModel):
-    """Settings of the runtime."""
+class _ConfigModel:
+    """Imports the model, which is pydantic's, when the plugin is mounted."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    def __get__(self, instance: object, owner: type) -> type[RuntimeConfig]:
+        from dsh.model.llm.config import RuntimeConfig
 
-    check_grammar: bool = Field(default=False, alias="checkGrammar")
-    """Raise when a stream breaks the grammar of chunks; for tests and adapter authors."""
+        return RuntimeConfig
 
 
 @value
@@ -87,7 +89,7 @@ class _Registration(AdapterRegistration):
 class AdapterRuntime(LlmRuntime):
     """Keeps the routes and runs the calls; see `LlmRuntime`."""
 
-    Config = RuntimeConfig
+    Config: ClassVar[Any] = _ConfigModel()
 
     def __init__(self, ctx: Context, config: RuntimeConfig | None = None) -> None:
         super().__init__(ctx, config)
@@ -209,7 +211,7 @@ class AdapterRuntime(LlmRuntime):
         messages = without_foreign_replay_state(options.messages, is_own)
         if info is not None and has_images(messages, info.input_modalities):
             messages = without_images(messages)
-        return options if messages is options.messages else changed(options, messages=messages)
+        return options if messages is options.messages else replace(options, messages=messages)
 
     def _route(self, provider: str) -> _Route:
         route = self._routes.get(provider)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from dsh.base.errors import DshError
+from dsh.base.json import NotLossless, snapshot, thaw
 from dsh.base.text import did_you_mean
 
 __all__ = ["Node", "ScriptError"]
@@ -70,6 +72,21 @@ class Node:
             self.fail(f"must be text, not {_kind(self.value)}")
         return str(self.value)
 
+    def line(self) -> str:
+        """Return a text that can stand in an HTTP header."""
+        text = self.text()
+        if not text.isprintable() or not text.isascii():
+            self.fail(f"must be one line of plain ASCII, not {text!r}")
+        return text
+
+    def json_object(self) -> dict[str, Any]:
+        """Return a mapping that is JSON throughout; YAML has dates and the like as well."""
+        try:
+            value = snapshot(self.value)
+        except NotLossless as error:
+            self.fail(f"is not JSON: {error.problem} at {error.path}")
+        return cast("dict[str, Any]", thaw(value))
+
     def flag(self) -> bool:
         """Return a truth value."""
         if not isinstance(self.value, bool):
@@ -84,7 +101,7 @@ class Node:
 
     def number(self) -> float:
         """Return a number that is not negative."""
-        if type(self.value) not in (int, float) or self.value < 0:
+        if type(self.value) not in (int, float) or not 0 <= self.value < math.inf:
             self.fail(f"must be a number of at least 0, not {self.value!r}")
         return float(self.value)
 

@@ -164,7 +164,7 @@ def _call(node: Node) -> ScriptedCall:
         arguments.fail("must be a mapping; use 'raw_arguments' for other text")
     return ScriptedCall(
         fields["name"].text(),
-        arguments.value if arguments is not None else None,
+        arguments.json_object() if arguments is not None else None,
         fields["raw_arguments"].text() if "raw_arguments" in fields else None,
         fields["id"].text() if "id" in fields else None,
     )
@@ -225,17 +225,17 @@ def _fault(node: Node) -> Fault:
             **_subject(kind, fields[kind]),
         },
         code=fields["code"].text() if "code" in fields else None,
-        retry_after=fields["retry_after"].text() if "retry_after" in fields else None,
-        request_id=fields["request_id"].text() if "request_id" in fields else None,
+        retry_after=fields["retry_after"].line() if "retry_after" in fields else None,
+        request_id=fields["request_id"].line() if "request_id" in fields else None,
         seconds=fields["seconds"].number() if "seconds" in fields else None,
-        content_type=fields["content_type"].text() if "content_type" in fields else None,
+        content_type=fields["content_type"].line() if "content_type" in fields else None,
     )
 
 
 def _subject(kind: FaultKind, node: Node) -> dict[str, Any]:
     """Return what the value of the key that names the fault means."""
     if kind == "status":
-        status = node.whole(least=100)
+        status = node.whole(least=200)
         return {"status": status} if status <= 599 else node.fail("must be at most 599")
     if kind in ("cut", "close", "stall"):
         return {"after": node.whole()}

@@ -70,7 +70,7 @@ class Filler:
         for text in reversed(self._texts):
             found = list(pattern.finditer(text))
             if found:
-                return found[-1][1] if pattern.groups else found[-1][0]
+                return (found[-1][1] or "") if pattern.groups else found[-1][0]
         raise ScriptError(
             self._place,
             f"nothing in the request matches {expression!r}",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from dsh.loader.errors import BundleError
+from dsh.loader.say import say
 
 
 class Parsed(NamedTuple):
@@ -40,7 +40,7 @@ def parse_app_args(spec: str | None, argv: list[str], profile: str) -> Parsed:
     except SystemExit as stop:
         code = stop.code
         if isinstance(code, str):
-            print(f"dsh: {code}", file=sys.stderr)
+            say(code)
         return Parsed(exit_code=0 if code in (None, 0) else 1)
 
 
@@ -64,7 +64,7 @@ def _run_click(command: Any, argv: list[str], profile: str) -> Parsed:
         return Parsed(exit_code=130)
     except click.ClickException as error:
         hint = f" (see {program} --help)" if isinstance(error, click.UsageError) else ""
-        print(f"dsh: {error.format_message()}{hint}", file=sys.stderr)
+        say(f"{error.format_message()}{hint}")
         return Parsed(exit_code=1)
     # Outside of standalone mode click returns the code of --help instead of exiting.
     if isinstance(result, int):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 from dsh.base.errors import DshError
 from dsh.loader.compose import compose_profile
 from dsh.loader.home import resolve_dsh_home
+from dsh.loader.say import say
 from dsh.product.cli.args import Invocation
 
 
@@ -26,9 +25,9 @@ def dump_config(invocation: Invocation) -> int:
             user_layers=not invocation.default_only,
         )
     except DshError as error:
-        print(f"dsh: {error}", file=sys.stderr)
+        say(str(error))
         return 1
     for warning in (*composition.profile.notices, *composition.warnings):
-        print(f"dsh: {warning}", file=sys.stderr)
+        say(warning)
     print(composition.dump(), end="")
     return 0

@@ -36,6 +36,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output is gone; the interpreter must not try to flush again.
         _silence()
         return EXIT_PIPE
+    except OSError as error:
+        # Files are told of where they are read; what is left is mostly output that nothing takes.
+        _silence()
+        what = f"cannot use {error.filename}" if error.filename else "cannot write the output"
+        _say(f"{what}: {(error.strerror or str(error)).lower()}")
+        return EXIT_FAILURE
     return code
 
 
@@ -59,9 +65,10 @@ def _run(argv: Sequence[str]) -> int:
         from dsh.product.cli.dump import dump_config
 
         return dump_config(invocation)
+    from dsh.loader.ending import end_threads
     from dsh.product.cli.run import run_profile
 
-    return run_profile(invocation)
+    return end_threads(run_profile(invocation))
 
 
 def _subcommand(invocation: Invocation) -> int:
@@ -83,7 +90,9 @@ def _plugin(invocation: Invocation) -> int:
 
 
 def _say(text: str) -> None:
-    print(f"dsh: {text}", file=sys.stderr)
+    from dsh.loader.say import say
+
+    say(text)
 
 
 def _flush() -> None:

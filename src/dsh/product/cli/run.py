@@ -12,10 +12,14 @@ from dsh.base.errors import DshError
 from dsh.loader.compose import Composition, compose_profile
 from dsh.loader.environment import LaunchEnvironment, load_environment, publish_user_values
 from dsh.loader.home import resolve_dsh_home
+from dsh.loader.say import say
 from dsh.product.cli.args import Invocation
 
 PERMISSION_MODES = ("read-only", "workspace-write", "danger-full-access")
 """What ``DSH_PERMISSION_MODE`` may say."""
+
+TOOLS_MODES = ("native",)
+"""What ``DSH_TOOLS_MODE`` may say; Code Mode is not built yet."""
 
 
 def run_profile(invocation: Invocation) -> int:
@@ -28,18 +32,29 @@ def run_profile(invocation: Invocation) -> int:
     try:
         composition = compose_profile(invocation.name, home, patches=invocation.patches)
         if composition.unavailable is not None:
-            _say(composition.unavailable)
+            say(composition.unavailable)
+            return 1
+        if not composition.rows:
+            say(_nothing_to_start(composition))
             return 1
         from dsh.product.cli.app import parse_app_args
 
         parsed = parse_app_args(composition.cli, invocation.args, invocation.name)
     except DshError as error:
-        _say(str(error))
+        say(str(error))
         return 1
     if parsed.exit_code is not None:
         return parsed.exit_code
     return start(
         composition, home, argv=invocation.args, parsed=parsed.value, strict=invocation.strict
+    )
+
+
+def _nothing_to_start(composition: Composition) -> str:
+    profile = composition.profile
+    return (
+        f'profile "{profile.name}" has no rows, so there is nothing to start; list bundles in '
+        f"{profile.folder / 'profile.json'}, or insert rows by a patch"
     )
 
 
@@ -66,15 +81,13 @@ def start(
     """
     if not getattr(parsed, "no_save", False):
         for notice in composition.profile.notices:
-            _say(notice)
+            say(notice)
     for warning in composition.warnings:
-        _say(warning)
-    environment = load_environment(home, Path.cwd(), warn=_say)
-    problem = _permission_problem(environment) or _route_problem(
-        composition, home, environment, parsed
-    )
+        say(warning)
+    environment = load_environment(home, Path.cwd(), warn=say)
+    problem = _mode_problem(environment) or _route_problem(composition, home, environment, parsed)
     if problem is not None:
-        _say(problem)
+        say(problem)
         return 1
     publish_user_values(environment)
     site = composition.profile.folder / "site"
@@ -92,22 +105,23 @@ def start(
             cmdline=CommandLine(argv, parsed),
             cwd=getattr(parsed, "cwd", None),
             strict=strict,
-            say=_say,
+            say=say,
             debug=os.environ.get("DSH_DEBUG") == "1",
         )
     )
 
 
-def _permission_problem(environment: LaunchEnvironment) -> str | None:
-    mode = environment.value("DSH_PERMISSION_MODE")
-    if mode is None or mode in PERMISSION_MODES:
-        return None
-    from dsh.base.text import did_you_mean
+def _mode_problem(environment: LaunchEnvironment) -> str | None:
+    """Return what is wrong with a variable that chooses a mode, or None."""
+    for name, modes in (("DSH_PERMISSION_MODE", PERMISSION_MODES), ("DSH_TOOLS_MODE", TOOLS_MODES)):
+        mode = environment.value(name)
+        if mode is None or mode in modes:
+            continue
+        from dsh.base.text import did_you_mean
 
-    return (
-        f"DSH_PERMISSION_MODE must be one of {', '.join(PERMISSION_MODES)}, "
-        f"got {mode!r}{did_you_mean(mode, PERMISSION_MODES)}"
-    )
+        wanted = f"one of {', '.join(modes)}" if len(modes) > 1 else f"{modes[0]} in this version"
+        return f"{name} must be {wanted}, got {mode!r}{did_you_mean(mode, modes)}"
+    return None
 
 
 def _route_problem(
@@ -123,7 +137,3 @@ def _route_problem(
         model=getattr(parsed, "model", None),
         provider=getattr(parsed, "provider", None),
     )
-
-
-def _say(text: str) -> None:
-    print(f"dsh: {text}", file=sys.stderr)

@@ -11,6 +11,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dsh.loader.say import say
 from dsh.product.demo.sandbox import sandbox_problem
 
 if TYPE_CHECKING:
@@ -41,12 +42,23 @@ def main(argv: Sequence[str]) -> int:
         case ["--into", into] if into:
             folder = Path(into).absolute()
         case _:
-            print(f"dsh: demo does not understand {' '.join(argv)!r}\n\n{_HELP}", file=sys.stderr)
+            say(f"demo does not understand {' '.join(argv)!r}; see dsh demo --help")
             return 1
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        print(f"dsh: {folder} is not an empty folder; name another with --into", file=sys.stderr)
+    if (problem := _folder_problem(folder)) is not None:
+        say(f"{folder} {problem}; name another with --into")
         return 1
     return run_demo(folder)
+
+
+def _folder_problem(folder: Path) -> str | None:
+    """Make the folder; return why it cannot be used, or None."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return "is not an empty folder" if any(folder.iterdir()) else None
+    except FileExistsError:
+        return "is not an empty folder"
+    except OSError as error:
+        return f"cannot be made: {(error.strerror or str(error)).lower()}"
 
 
 def run_demo(folder: Path) -> int:
@@ -80,7 +92,7 @@ def _launch(workspace: Path, home: Path, script: Path, mode: str) -> Launch:
     from dsh.loader.compose import Layer, compose_profile
     from dsh.loader.environment import LaunchEnvironment
     from dsh.loader.host import CommandLine
-    from dsh.product.headless.service import HeadlessStartup
+    from dsh.product.headless.options import HeadlessStartup
 
     home.mkdir(parents=True)
     overlay = Layer("demo", _patches(script, mode))
@@ -91,7 +103,7 @@ def _launch(workspace: Path, home: Path, script: Path, mode: str) -> Launch:
         environment=LaunchEnvironment(os.environ),
         cmdline=CommandLine(parsed=startup),
         cwd=str(workspace),
-        say=lambda line: print(f"dsh: {line}", file=sys.stderr),
+        say=say,
         debug=bool(os.environ.get("DSH_DEBUG")),
     )
 

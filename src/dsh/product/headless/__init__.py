@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dsh.product.headless.service import HEADLESS_STARTUP, HeadlessStartup, OutputFormat
+from dsh.product.headless.options import HeadlessStartup, OutputFormat
 
-__all__ = ["HEADLESS_STARTUP", "HeadlessStartup", "OutputFormat"]
+__all__ = ["HeadlessStartup", "OutputFormat"]

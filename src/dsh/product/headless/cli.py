@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from dsh.product.headless.service import HeadlessStartup, OutputFormat
+from dsh.product.headless.options import HeadlessStartup, OutputFormat
 
 _HELP = """Give an agent one TASK in this folder and print its answer.
 
@@ -36,12 +36,14 @@ Exits 0 when the agent completed its turn, 1 when it did not, 130 after Ctrl+C, 
     help="Work in this folder instead of the current one.",
 )
 @click.option("--resume", metavar="SESSION|last", help="Go on with an earlier session.")
+@click.option("--no-save", is_flag=True, help="Say nothing when the profile cannot be saved.")
 def command(
     task: tuple[str, ...],
     output_format: OutputFormat,
     model: str | None,
     cwd: str | None,
     resume: str | None,
+    no_save: bool,
 ) -> HeadlessStartup:
     """Return what the command line asks for."""
     if model is not None and not model.strip():
@@ -54,6 +56,7 @@ def command(
         model=model,
         cwd=str(Path(cwd).resolve()) if cwd else None,
         resume=resume,
+        no_save=no_save,
     )
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from dsh.execution.agent.service import Agent
     from dsh.execution.tools.service import ToolRuntime
+    from dsh.product.headless.options import OutputFormat
     from dsh.product.headless.result import RunFold
-    from dsh.product.headless.service import OutputFormat
     from dsh.state.session.events import SessionEvent, SessionHeader
 
 

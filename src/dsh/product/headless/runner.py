@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import uuid
 from typing import TYPE_CHECKING
 
@@ -24,11 +23,13 @@ from dsh.execution.tools.service import ToolRuntime
 from dsh.loader.events import HOST_EXIT
 from dsh.loader.host import AppExit
 from dsh.loader.loader import Loader
+from dsh.loader.say import say
 from dsh.model.llm.service import LlmRuntime
 from dsh.model.messages import SessionId, create_user_message
+from dsh.product.headless.options import HeadlessStartup
 from dsh.product.headless.output import Output, make_output
 from dsh.product.headless.result import RunFold
-from dsh.product.headless.service import HEADLESS_STARTUP, HeadlessStartup
+from dsh.product.headless.service import HEADLESS_STARTUP
 from dsh.state.persistence.service import SessionPersistence
 from dsh.state.session.events import SESSION_EVENT, SessionEventAppended
 from dsh.state.session.request import fold_request_header
@@ -106,7 +107,7 @@ class HeadlessRun:
         except BrokenPipeError:
             code = EXIT_PIPE
         except Exception as error:
-            print(f"dsh: {error_chain(error)}", file=sys.stderr)
+            say(error_chain(error))
             code = 1
         if not self._interrupted:
             self._ctx.require(AppExit).exit(code)
@@ -159,7 +160,7 @@ class HeadlessRun:
         else:
             problem = f"the turn did not complete: {self._fold.kind or 'it never began'}"
         if not self._interrupted:
-            print(f"dsh: {problem}", file=sys.stderr)
+            say(problem)
         return 1
 
     async def _open(self) -> AgentHandle:

@@ -1,30 +1,9 @@
-"""What the headless command line says, as the service ``headless_startup``."""
+"""The service ``headless_startup``: what the headless command line asks for."""
 
 from __future__ import annotations
 
-from typing import Literal
-
-from dsh.base.values import value
 from dsh.kernel import ServiceKey
-
-OutputFormat = Literal["text", "json", "stream-json", "show"]
-"""How a run is printed; ``show`` tells each step to a person, as the demo does."""
-
-
-@value(kw_only=True)
-class HeadlessStartup:
-    """One run, as asked for on the command line."""
-
-    task: str
-    """What the agent is told; not blank."""
-    output_format: OutputFormat = "text"
-    model: str | None = None
-    """``[provider/]id``; split only where the first part names a registered provider."""
-    cwd: str | None = None
-    """Absolute path of the workspace; ``None`` for the folder the process runs in."""
-    resume: str | None = None
-    """Id of the session to go on with, or ``last`` for the newest of the workspace."""
-
+from dsh.product.headless.options import HeadlessStartup
 
 HEADLESS_STARTUP = ServiceKey[HeadlessStartup]("headless_startup")
 """Published by the row ``headless-startup``; the runner waits for it."""

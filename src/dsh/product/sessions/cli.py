@@ -103,4 +103,4 @@ def _when(milliseconds: int) -> str:
 def _write_lines(lines: Any) -> None:
     for line in lines:
         # An id or a path may hold what the terminal's encoding cannot.
-        sys.stdout.write(replace_surrogates(line) + "\n")
+        print(replace_surrogates(line))

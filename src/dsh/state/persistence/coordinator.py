@@ -202,7 +202,6 @@ class PersistenceCoordinator:
                 raise SessionConflict(id, problem)
         if prefix.position is None:
             position = await self._workers.run(self.backend.create, prefix.header, batch)
-            self.backend.let_go(id)
         else:
             position = await self._workers.run(self.backend.append, id, prefix.position, batch)
         self._ready.pop(id, None)

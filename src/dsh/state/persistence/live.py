@@ -234,7 +234,9 @@ def first_write(
     """
     stored = backend.load(header["id"])
     if stored is None:
-        return backend.create(header, events)
+        position = backend.create(header, events)
+        backend.hold(header["id"])
+        return position
     if stored.header.get("cwd") != header.get("cwd"):
         raise SessionConflict(header["id"], f"is stored already, for {stored.header.get('cwd')!r}")
     count = len(stored.events)

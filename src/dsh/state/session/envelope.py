@@ -129,7 +129,7 @@ def _assistant_problem(data: Mapping[str, Any]) -> str | None:
     for block in cast("Mapping[str, Any]", message)["content"]:
         if block.get("type") == "tool-call" and not _is_text(block.get("id")):
             return "message.content has a tool-call without an id"
-    return None
+    return _step_problem(data)
 
 
 def _result_problem(data: Mapping[str, Any]) -> str | None:

@@ -39,7 +39,7 @@ class _Pending:
 
 @record
 class _Scan:
-    """What is open at some point of a log."""
+    """What is open at some point of a log; ``pending`` counts while a turn is."""
 
     turn: int | None = None
     step: int | None = None
@@ -53,7 +53,6 @@ class _Scan:
                 self.pending.clear()
             case "turn/end":
                 self.turn = self.step = None
-                self.pending.clear()
             case "step/start":
                 self.step = data["step"]
             case "step/end":

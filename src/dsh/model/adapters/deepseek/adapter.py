@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
+from urllib.parse import quote
 
 from dsh import __version__
 from dsh.base.clock import SYSTEM_CLOCK, Clock
@@ -17,7 +18,7 @@ from dsh.model.adapters.deepseek.endpoint import (
     resolve_endpoint,
     usable_key,
 )
-from dsh.model.adapters.deepseek.errors import idle_error, without_key
+from dsh.model.adapters.deepseek.errors import final_error, idle_error
 from dsh.model.adapters.deepseek.exchange import Call, Exchange
 from dsh.model.adapters.deepseek.guard import ReadGuard
 from dsh.model.adapters.deepseek.sse import DONE
@@ -140,7 +141,7 @@ class DeepSeekAdapter(LlmAdapter):
         if isinstance(failure, AbortedError):
             raise failure
         # Raised out here, it does not refer to the errors below it, which may quote the key.
-        raise without_key(failure, call.credential)
+        raise final_error(failure, call.endpoint, call.credential)
 
     def will_need_tls(self) -> bool:
         """Whether a request made now would have a key and go over TLS."""
@@ -163,7 +164,8 @@ class DeepSeekAdapter(LlmAdapter):
         }
         if endpoint.vendor:
             if options.session_id is not None:
-                headers["x-deepseek-harness-session-id"] = options.session_id
+                session = quote(options.session_id, errors="replace")
+                headers["x-deepseek-harness-session-id"] = session
             if options.purpose == "compaction":
                 headers["x-deepseek-harness-compact"] = "1"
         return Call(endpoint, credential, options.model, headers, body, self._clock.now_ms())

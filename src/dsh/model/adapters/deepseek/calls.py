@@ -67,7 +67,7 @@ class ToolCalls:
         if not isinstance(function, Mapping):
             raise _malformed("function", function)
         wire_id = _text_or_none(entry, "id")
-        name = _text_or_none(function, "name")
+        name = (_text_or_none(function, "name") or "").strip()
         arguments = _arguments(function)
         index = _index(entry.get("index"))
         call = self._call_for(index, wire_id, name, arguments)

@@ -9,6 +9,8 @@ from typing import cast
 
 import httpx
 
+from dsh.model.adapters.deepseek.dial import dial
+
 __all__ = ["Connection", "open_connection"]
 
 _FULL_BYTES = 1 << 18
@@ -157,7 +159,10 @@ async def open_connection(
     try:
         async with asyncio.timeout(timeout_s):
             _, connection = await loop.create_connection(
-                Connection, host, port, ssl=tls, happy_eyeballs_delay=0.25
+                Connection,
+                sock=await dial(host, port),
+                ssl=tls,
+                server_hostname=host if tls is not None else None,
             )
     except TimeoutError as error:
         raise httpx.ConnectTimeout(f"no connection within {timeout_s} s") from error

@@ -14,12 +14,12 @@ from dsh.model.http_failures import code_of_error_event, code_of_status, parse_r
 
 __all__ = [
     "MAX_ERROR_BYTES",
+    "final_error",
     "idle_error",
     "not_a_stream",
     "status_error",
     "transport_error",
     "unreadable_coding",
-    "without_key",
 ]
 
 MAX_ERROR_BYTES = 64 * 1024
@@ -102,14 +102,18 @@ def unreadable_coding(coding: str, *, endpoint: Endpoint) -> LlmError:
     )
 
 
-def without_key(error: Exception, credential: Credential) -> LlmError:
-    """Return the failure that ``error`` stands for, free of the key wherever a server put it.
+def final_error(error: Exception, endpoint: Endpoint, credential: Credential) -> LlmError:
+    """Return the failure that ``error`` stands for: it names the address, and never the key.
 
-    The causes of ``error`` are left behind: their texts quote what the server sent.
+    Servers put the key into whatever they send. The causes of ``error`` are left behind, because
+    their texts quote it.
     """
     facts = normalize_llm_failure(error)
     key = credential.key
-    message = _redact(facts["message"], key)
+    message = facts["message"]
+    if endpoint.shown not in message:
+        message = f"{message} (from {endpoint.shown})"
+    message = _redact(message, key)
     code = facts["code"]
     request_id = facts.get("requestId")
     clean = create_llm_failure(

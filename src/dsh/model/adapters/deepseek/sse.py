@@ -58,7 +58,8 @@ class SseParser:
         if rest:
             self._keep(rest)
         events = self._take(lines)
-        self._gathered = self._gathered + len(chunk) if self._data else 0
+        same = bool(self._data) and not events
+        self._gathered = self._gathered + len(chunk) if same else 0
         if self._gathered > MAX_EVENT_BYTES:
             raise _too_large()
         return events

@@ -102,7 +102,7 @@ class ArtifactStore:
         self._writer.close()
 
     def create(self, header: SessionHeader, events: Sequence[Mapping[str, Any]]) -> Position:
-        """Store and hold a new session. See `ArtifactWriter.materialize`."""
+        """Store the header and first batch of a new session. See `ArtifactWriter`."""
         return self._writer.materialize(header, events)
 
     def append(self, id: str, position: Position, events: Sequence[Mapping[str, Any]]) -> Position:

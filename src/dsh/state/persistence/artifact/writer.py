@@ -6,18 +6,15 @@ they want to write. The operating system ends a hold with its process.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import secrets
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dsh.base.files import LockTimeout, fsync_dir, write_all
+from dsh.base.files import LockTimeout, fsync_dir, lock_fd, write_all
 from dsh.state.persistence.artifact.frames import compress
 from dsh.state.persistence.artifact.layout import Encoding, artifact_path, encoding_of
 from dsh.state.persistence.artifact.reader import Position, StoredLog
@@ -80,11 +77,12 @@ class ArtifactWriter:
             return
         fd = _open(id, path)
         try:
-            _lock(fd, path, _HOLD_TIMEOUT_S)
+            lock_fd(fd, path, timeout_s=_HOLD_TIMEOUT_S)
         except BaseException as error:
             os.close(fd)
             if isinstance(error, LockTimeout):
-                raise SessionConflict(id, "is open in another process; close it there") from error
+                problem = "is open in another process; close it there, or start a new session"
+                raise SessionConflict(id, problem) from None
             raise
         self._holds[id] = _Hold(fd)
 
@@ -95,11 +93,11 @@ class ArtifactWriter:
 
     def close(self) -> None:
         """End all holds."""
-        for id in list(self._holds):
-            self.let_go(id)
+        for held in list(self._holds):
+            self.let_go(held)
 
     def materialize(self, header: SessionHeader, events: Iterable[Mapping[str, Any]]) -> Position:
-        """Publish a new file with its header and first batch, both or nothing, and hold it.
+        """Publish a new file with its header and first batch, both or nothing.
 
         Raises:
             SessionConflict: the file exists.
@@ -111,27 +109,20 @@ class ArtifactWriter:
         head = encode_header(header)
         batch = encode_events(events, pack=self._pack)
         data = compress(head) + compress(batch) if self.encoding is Encoding.ZSTD else head + batch
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        fd = os.open(temp, flags, _FILE_MODE)
+        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
         try:
             try:
-                _lock(fd, temp, 0)
                 write_all(fd, data)
                 self._sync(fd)
                 os.link(temp, final)
             finally:
                 temp.unlink(missing_ok=True)
             fsync_dir(final.parent)
-            position = Position.of(final, os.fstat(fd))
-        except BaseException as error:
+            return Position.of(final, os.fstat(fd))
+        except FileExistsError:
+            raise SessionConflict(header["id"], f"is stored already in {str(final)!r}") from None
+        finally:
             os.close(fd)
-            if isinstance(error, FileExistsError):
-                problem = f"is stored already in {str(final)!r}"
-                raise SessionConflict(header["id"], problem) from None
-            raise
-        self.let_go(header["id"])
-        self._holds[header["id"]] = _Hold(fd)
-        return position
 
     def append(self, id: str, position: Position, events: Iterable[Mapping[str, Any]]) -> Position:
         """Append a batch to a file that nobody else has written since ``position``.
@@ -200,7 +191,7 @@ class ArtifactWriter:
         file = _Hold(_open(id, position.path)) if held is None else held
         try:
             if held is None:
-                _lock(file.fd, position.path, _LOCK_TIMEOUT_S)
+                lock_fd(file.fd, position.path, timeout_s=_LOCK_TIMEOUT_S)
             self._check(id, position, file)
             yield file
         finally:
@@ -210,8 +201,8 @@ class ArtifactWriter:
     def _check(self, id: str, position: Position, file: _Hold) -> None:
         try:
             stat = position.path.stat(follow_symlinks=False)
-        except FileNotFoundError as error:
-            raise _gone(id, position.path) from error
+        except FileNotFoundError:
+            raise _gone(id, position.path) from None
         if (stat.st_dev, stat.st_ino) != (position.device, position.inode):
             raise SessionConflict(id, "was replaced on disk; open it again")
         size = os.fstat(file.fd).st_size
@@ -233,25 +224,9 @@ class ArtifactWriter:
 def _open(id: str, path: Path) -> int:
     try:
         return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError as error:
-        raise _gone(id, path) from error
+    except FileNotFoundError:
+        raise _gone(id, path) from None
 
 
 def _gone(id: str, path: Path) -> SessionConflict:
     return SessionConflict(id, f"was removed from disk ({str(path)!r}); go on in a new session")
-
-
-def _lock(fd: int, path: Path, timeout_s: float) -> None:
-    """Take a file; who only writes once is quick, unless it is stopped."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
-                raise
-            if time.monotonic() >= deadline:
-                raise LockTimeout(path, timeout_s) from error
-            time.sleep(0.005)
-        else:
-            return
