@@ -5,7 +5,12 @@ from typing import Any
 
 import pytest
 
-from dsh.model.adapters.deepseek.wire import encode_messages, encode_request, history_call_ids
+from dsh.model.adapters.deepseek.wire import (
+    WireHistory,
+    encode_messages,
+    encode_request,
+    history_call_ids,
+)
 from dsh.model.failures import LlmError
 from dsh.model.llm.service import GenerateOptions, ToolSchema
 from dsh.model.messages import (
@@ -240,3 +245,44 @@ def test_what_cannot_be_encoded_can_stand_anywhere(place: str) -> None:
 def test_ids_of_earlier_calls_are_collected() -> None:
     call = {"type": "tool-call", "id": "c1", "name": "n", "arguments": "{}"}
     assert history_call_ids([user("a"), assistant(call), result("c1")]) == {"c1"}
+
+
+def conversation(rounds: int) -> list[Message]:
+    messages = [user("begin \ud83d")]
+    for number in range(rounds):
+        call = {"type": "tool-call", "id": f"c{number}", "name": "read", "arguments": "{}"}
+        messages += [assistant(text(f"round {number}"), call), result(f"c{number}", text("é"))]
+    return messages
+
+
+def sent(history: WireHistory, messages: list[Message], session: str | None, system: str) -> Any:
+    options = GenerateOptions("p", "m", messages, system=system, session_id=session)
+    return json.loads(history.encode(options))
+
+
+def test_a_history_sends_what_encoding_everything_anew_would_send() -> None:
+    history, messages = WireHistory(), conversation(6)
+    for end in (1, 3, 3, 7, 13, 5):
+        for session in ("one", "two", None):
+            wanted = json.loads(
+                json.dumps(encode_messages("be kind", messages[:end])).replace("\\ud83d", "\ufffd")
+            )
+            assert sent(history, messages[:end], session, "be kind") == wanted
+
+
+def test_a_replaced_message_is_encoded_anew() -> None:
+    history, messages = WireHistory(), conversation(1)
+    sent(history, messages, "one", "s")
+    messages[1] = assistant(text("another"))
+    assert sent(history, messages, "one", "t")[:3] == [
+        *encode_messages("t", messages)[:1],
+        {"role": "user", "content": "begin �"},
+        {"role": "assistant", "content": "another"},
+    ]
+
+
+def test_only_recent_sessions_are_remembered() -> None:
+    history, messages = WireHistory(), conversation(1)
+    for number in range(100):
+        sent(history, messages, f"session {number}", "s")
+    assert len(history._sessions) == 16

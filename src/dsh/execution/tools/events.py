@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from dsh.base.json import JsonValue
 from dsh.base.signal import AbortSignal
-from dsh.base.values import record, value
+from dsh.base.values import value
 from dsh.execution.tools.service import ToolExecution, ToolResult
 from dsh.kernel import Emit, Waterfall
 from dsh.model.messages import ContentBlock, UserMessage
@@ -72,15 +72,22 @@ class Block:
 PostToolDecision: TypeAlias = Accept | Block
 
 
-@record
 class ToolDispatch:
     """A call about to run; a wrapper may replace ``signal`` and must put it back.
 
     The body stops for the caller's signal and for the one found here.
     """
 
-    execution: ToolExecution
-    signal: AbortSignal
+    __slots__ = ("_execution", "signal")
+
+    def __init__(self, execution: ToolExecution, signal: AbortSignal) -> None:
+        self._execution = execution
+        self.signal = signal
+
+    @property
+    def execution(self) -> ToolExecution:
+        """The call; the same for everybody."""
+        return self._execution
 
 
 @value

@@ -23,7 +23,7 @@ from dsh.model.adapters.deepseek.exchange import Call, Exchange
 from dsh.model.adapters.deepseek.guard import ReadGuard
 from dsh.model.adapters.deepseek.sse import DONE
 from dsh.model.adapters.deepseek.stream import StreamDecoder
-from dsh.model.adapters.deepseek.wire import EFFORTS, encode_request, history_call_ids
+from dsh.model.adapters.deepseek.wire import EFFORTS, WireHistory, encode_request, history_call_ids
 from dsh.model.chunks import StreamChunk, usage_report
 from dsh.model.failures import LlmError
 from dsh.model.llm.service import (
@@ -61,6 +61,7 @@ class DeepSeekAdapter(LlmAdapter):
         self._config = config
         self._lookup = lookup
         self._pool = pool
+        self._history = WireHistory()
         self._clock = clock
 
     def provider_info(self, provider: str) -> LlmProviderInfo:
@@ -152,7 +153,12 @@ class DeepSeekAdapter(LlmAdapter):
 
     def _call(self, options: GenerateOptions) -> Call:
         endpoint = self._endpoint()
-        body = encode_request(options, thinking=self._config.thinking, vendor=endpoint.vendor)
+        body = encode_request(
+            options,
+            thinking=self._config.thinking,
+            vendor=endpoint.vendor,
+            history=self._history,
+        )
         variable = self._config.api_key_env
         credential = usable_key(self._lookup(variable), variable)
         headers = {

@@ -11,7 +11,15 @@ from dsh.model.failures import LlmError
 from dsh.model.llm.service import GenerateOptions
 from dsh.model.messages import Message
 
-__all__ = ["EFFORTS", "encode_body", "encode_messages", "encode_request", "history_call_ids"]
+__all__ = [
+    "EFFORTS",
+    "WireHistory",
+    "encode_body",
+    "encode_message",
+    "encode_messages",
+    "encode_request",
+    "history_call_ids",
+]
 
 EFFORTS: Mapping[str, str] = {
     "off": "answers at once, without thinking",
@@ -21,23 +29,31 @@ EFFORTS: Mapping[str, str] = {
 }
 """The levels of thinking, each with what it does."""
 _NO_OUTPUT = "(no output)"
+_REMEMBERED_SESSIONS = 16
 
 
-def encode_request(options: GenerateOptions, *, thinking: str | None, vendor: bool) -> bytes:
+def encode_request(
+    options: GenerateOptions,
+    *,
+    thinking: str | None,
+    vendor: bool,
+    history: WireHistory | None = None,
+) -> bytes:
     """Return the body of a streaming call, as valid UTF-8.
 
     Args:
         options: The request; what is ``None`` is left out.
         thinking: ``enabled`` or ``disabled`` for calls that name no effort, as configured.
+        history: Remembers the messages that earlier requests of the session held.
         vendor: The endpoint is DeepSeek's own. Elsewhere only fields that the caller or the
             configuration set are sent.
 
     Raises:
         LlmError: ``UNSUPPORTED_CONTENT`` (an image) or ``UNSUPPORTED_REASONING_EFFORT``.
     """
+    messages = (history or WireHistory()).encode(options)
     body: dict[str, Any] = {
         "model": options.model,
-        "messages": encode_messages(options.system, options.messages),
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -60,10 +76,45 @@ def encode_request(options: GenerateOptions, *, thinking: str | None, vendor: bo
         body["max_tokens"] = options.max_tokens
     if options.stop is not None:
         body["stop"] = list(options.stop)
-    return encode_body(body)
+    return b'{"messages":' + messages + b"," + encode_body(body)[1:]
 
 
-def encode_body(body: Mapping[str, Any]) -> bytes:
+class WireHistory:
+    """The messages of recent sessions as they go over the wire, each encoded once.
+
+    A conversation grows by a few messages a request; without this each request would encode all
+    of it again.
+    """
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, dict[int, tuple[Message, bytes]]] = {}
+
+    def encode(self, options: GenerateOptions) -> bytes:
+        """Return system prompt and messages as a JSON list.
+
+        Raises:
+            LlmError: ``UNSUPPORTED_CONTENT``, a message holds an image.
+        """
+        known = self._sessions.pop(options.session_id, {}) if options.session_id else {}
+        # A key is the identity of a message that its entry keeps alive, so none is reused.
+        kept: dict[int, tuple[Message, bytes]] = {}
+        parts: list[bytes] = []
+        if options.system:
+            parts.append(encode_body({"role": "system", "content": options.system}))
+        for message in options.messages:
+            entry = known.get(id(message))
+            if entry is None:
+                entry = (message, encode_body(encode_message(message))[1:-1])
+            kept[id(message)] = entry
+            parts.append(entry[1])
+        if options.session_id:
+            self._sessions[options.session_id] = kept
+            while len(self._sessions) > _REMEMBERED_SESSIONS:
+                del self._sessions[next(iter(self._sessions))]
+        return b"[" + b",".join(parts) + b"]"
+
+
+def encode_body(body: Mapping[str, Any] | list[dict[str, Any]]) -> bytes:
     """Encode JSON for sending; lone surrogates, which no reader accepts, become U+FFFD."""
     data = dumps(body)
     # The encoder escapes a lone surrogate. Text may contain such an escape as well, which is
@@ -72,7 +123,7 @@ def encode_body(body: Mapping[str, Any]) -> bytes:
 
 
 def encode_messages(system: str | None, messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Return the wire messages of a conversation.
+    """Return the wire messages of a conversation; what `WireHistory` sends, in plain form.
 
     Raises:
         LlmError: ``UNSUPPORTED_CONTENT``, a message holds an image.
@@ -81,14 +132,22 @@ def encode_messages(system: str | None, messages: Sequence[Message]) -> list[dic
     if system:
         wire.append({"role": "system", "content": system})
     for message in messages:
-        role = message["role"]
-        if role == "assistant":
-            wire.append(_assistant(message))
-        elif role == "user":
-            wire.extend(_user(message))
-        else:
-            wire.append({"role": role, "content": _joined(message["content"])})
+        wire.extend(encode_message(message))
     return wire
+
+
+def encode_message(message: Message) -> list[dict[str, Any]]:
+    """Return the wire messages of one message: tool results each have one of their own.
+
+    Raises:
+        LlmError: ``UNSUPPORTED_CONTENT``, it holds an image.
+    """
+    role = message["role"]
+    if role == "assistant":
+        return [_assistant(message)]
+    if role == "user":
+        return _user(message)
+    return [{"role": role, "content": _joined(message["content"])}]
 
 
 def history_call_ids(messages: Sequence[Message]) -> frozenset[str]:
