@@ -27,7 +27,7 @@ from loop_harness import (
     user,
 )
 
-from dsh.base.signal import AbortController
+from dsh.base.signal import AbortController, AbortSignal
 from dsh.control.timeouts import policy as timeout_policy
 from dsh.execution.agent.events import (
     AGENT_CREATED,
@@ -262,6 +262,22 @@ async def test_a_provider_that_ignores_the_abort_is_cancelled_and_its_words_are_
     [message] = events_of(agent, "assistant/message")
     assert message["interrupted"] is True
     assert message["message"]["content"][0]["text"] == "so far"
+    await goes_on(loop, agent)
+
+
+async def test_a_maintenance_job_that_ignores_the_abort_is_cancelled(loop: Loop) -> None:
+    agent = await loop.agent()
+    started = asyncio.Event()
+
+    async def job(_: AbortSignal) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    done = agent.run_maintenance(job)
+    await started.wait()
+    agent.cancel(USER_CANCEL)
+    with pytest.raises(Overdue):
+        await done
     await goes_on(loop, agent)
 
 

@@ -275,8 +275,8 @@ def test_a_replaced_message_is_encoded_anew() -> None:
     sent(history, messages, "one", "s")
     messages[1] = assistant(text("another"))
     assert sent(history, messages, "one", "t")[:3] == [
-        *encode_messages("t", messages)[:1],
-        {"role": "user", "content": "begin �"},
+        {"role": "system", "content": "t"},
+        {"role": "user", "content": "begin \ufffd"},
         {"role": "assistant", "content": "another"},
     ]
 

@@ -163,7 +163,7 @@ class LoopAgent:
         return task
 
     def patience(self, signal: AbortSignal) -> Patience:
-        """Bound what the turn of ``signal`` awaits inside, once that turn is aborted."""
+        """Bound what is awaited inside, once ``signal`` is aborted."""
         return Patience(signal, self.services.grace_s)
 
     def waits_for(self, task: asyncio.Task[Any]) -> bool:
@@ -238,7 +238,8 @@ class LoopAgent:
 
     async def _maintain(self, held: Maintenance, job: Callable[[AbortSignal], Awaitable[T]]) -> T:
         try:
-            return await job(held.abort.signal)
+            with self.patience(held.abort.signal):
+                return await job(held.abort.signal)
         finally:
             self.converge(held)
 
