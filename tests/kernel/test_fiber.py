@@ -29,6 +29,7 @@ from dsh.kernel import (
     Inject,
     InvalidPlugin,
     ReentrantAwait,
+    StrayExit,
     UpdateRequested,
     ValidationError,
     WrongLoop,
@@ -543,9 +544,11 @@ async def test_body_that_raises_cancelled_error_fails_and_does_not_vanish(
         await task
 
     fiber = root.plugin(body)
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(StrayExit, match="CancelledError") as caught:
         await fiber
+    assert isinstance(caught.value.__cause__, asyncio.CancelledError)
     assert fiber.state is S.FAILED
+    assert reports.errors == [caught.value]
 
 
 # disposal

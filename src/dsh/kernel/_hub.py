@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Sequence
+import weakref
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from dsh.kernel._shapes import discard, is_awaitable, is_work
+from dsh.kernel._shapes import close_coroutine, discard, is_awaitable, is_work
+from dsh.kernel._stray import as_failure, told_to_stop
+from dsh.kernel._waterfall import run_waterfall, run_waterfall_sync
 from dsh.kernel.effect import Effect
 from dsh.kernel.errors import ModeError
 from dsh.kernel.events import INTERNAL_DISPATCH, Dispatching, Event
+from dsh.kernel.scope import Carrier
 
 if TYPE_CHECKING:
     from dsh.kernel._root import RootState
     from dsh.kernel.context import Context
 
 _NO_LISTENERS: tuple[Listener, ...] = ()
+_ROUTES = 256
+"""For how many carriers at most an event remembers whom they reach."""
 
 
 class Listener:
@@ -37,9 +42,11 @@ class Listener:
 class _Slot:
     """The listeners of one event: changed in place, dispatched from a cached tuple."""
 
-    __slots__ = ("back", "cached", "front")
+    __slots__ = ("back", "cached", "front", "links", "routes")
 
     def __init__(self) -> None:
+        self.routes: dict[int, tuple[weakref.ref[Carrier], tuple[Listener, ...]]] = {}
+        self.links = -1
         self.front: dict[Listener, None] = {}
         self.back: dict[Listener, None] = {}
         self.cached: tuple[Listener, ...] | None = _NO_LISTENERS
@@ -50,13 +57,34 @@ class _Slot:
             cached = self.cached = (*reversed(self.front), *self.back)
         return cached
 
+    def reached(self, target: object) -> tuple[Listener, ...]:
+        """Return the listeners that a target lets through; those of a carrier are remembered."""
+        if type(target) is not Carrier or not target.steady:
+            return filtered(self.snapshot(), target)
+        if self.links != Carrier.links:
+            self.routes.clear()
+            self.links = Carrier.links
+        known = self.routes.get(id(target))
+        if known is not None and known[0]() is target:
+            return known[1]
+        if len(self.routes) >= _ROUTES:
+            self.routes.clear()
+        listeners = filtered(self.snapshot(), target)
+        self.routes[id(target)] = (weakref.ref(target), listeners)
+        return listeners
+
     def add(self, listener: Listener) -> None:
         (self.front if listener.prepend else self.back)[listener] = None
-        self.cached = None
+        self._changed()
 
     def remove(self, listener: Listener) -> None:
         (self.front if listener.prepend else self.back).pop(listener, None)
+        self._changed()
+
+    def _changed(self) -> None:
         self.cached = None
+        if self.routes:
+            self.routes.clear()
 
 
 class Hub:
@@ -103,7 +131,7 @@ class Hub:
         slot = self.slots.get(event.name)
         if slot is None:
             return _NO_LISTENERS
-        return slot.snapshot() if target is None else filtered(slot.snapshot(), target)
+        return slot.snapshot() if target is None else slot.reached(target)
 
     def emit(self, event: Any, payload: Any, target: object = None) -> None:
         """Dispatch by ``emit``; see ``Emit.errors`` for what happens to failures."""
@@ -126,53 +154,70 @@ class Hub:
                 result = listener.call(payload)
                 if result is not None and is_work(result):
                     self._supervise(event, listener, result)
-            except Exception as error:
+            except BaseException as error:
+                # a call that awaits nothing is never what a cancellation is delivered to
+                failure = as_failure(error, listener.ctx.fiber, _label(event.name))
                 if event.errors == "veto":
-                    raise
-                if failures is None:
-                    failures = []
+                    raise failure from failure.__cause__
                 if event.errors == "contain":
-                    self.kernel.report(error, listener.ctx.fiber, f'ctx.on("{event.name}")')
+                    self.kernel.report(failure, listener.ctx.fiber, _label(event.name))
+                elif failures is None:
+                    failures = [failure]
                 else:
-                    failures.append(error)
+                    failures.append(failure)
         if failures:
             raise_all(f"listeners of {event.name} failed", failures)
 
     def _supervise(self, event: Any, listener: Listener, work: Awaitable[Any]) -> None:
         """Run what an emit listener returned, owned by the listener's fiber."""
         fiber = listener.ctx.fiber
-        fiber.own_task(work, f'ctx.on("{event.name}")', cancel=False)
+        fiber.own_task(work, _label(event.name), cancel=False)
 
     async def parallel(self, event: Any, payload: Any, target: object) -> None:
         """Run all, wait for all, raise all failures together."""
         if event.mode != "parallel":
             raise ModeError(event.name, event.mode, "parallel")
-        failures: list[BaseException] = []
-        tasks: list[asyncio.Future[Any]] = []
+        label = _label(event.name)
+        failures: list[Exception] = []
+        tasks: dict[asyncio.Future[BaseException | None], Listener] = {}
+        works: list[Awaitable[Any]] = []
         for listener in self.select(event, payload, target):
             try:
                 result = listener.call(payload)
                 if result is not None and is_awaitable(result):
-                    tasks.append(asyncio.ensure_future(_awaited(result)))
-            except Exception as error:
-                failures.append(error)
+                    works.append(result)
+                    tasks[asyncio.ensure_future(_outcome(result))] = listener
+            except BaseException as error:
+                failures.append(as_failure(error, listener.ctx.fiber, label))
         if tasks:
-            await _wait_all(tasks)
-            for task in tasks:
-                failure = _failure_of(task)
-                if failure is not None:
-                    failures.append(failure)
+            try:
+                await _wait_all(tasks)
+            except asyncio.CancelledError:
+                for work in works:
+                    close_coroutine(work)
+                raise
+            for task, listener in tasks.items():
+                raised = _failure_of(task)
+                if raised is not None:
+                    failures.append(as_failure(raised, listener.ctx.fiber, label))
         if failures:
-            raise BaseExceptionGroup(f"listeners of {event.name} failed", failures)
+            raise ExceptionGroup(f"listeners of {event.name} failed", failures)
 
     async def serial(self, event: Any, payload: Any, target: object) -> Any:
         """Ask one after the other; the first answer ends it."""
         if event.mode != "serial":
             raise ModeError(event.name, event.mode, "serial")
         for listener in self.select(event, payload, target):
-            result = listener.call(payload)
-            if result is not None and is_awaitable(result):
-                result = await result
+            try:
+                result = listener.call(payload)
+                if result is not None and is_awaitable(result):
+                    result = await result
+            except Exception:
+                raise
+            except BaseException as error:
+                if told_to_stop(error):
+                    raise
+                raise as_failure(error, listener.ctx.fiber, _label(event.name)) from error
             if result is not None and result is not False:
                 return result
         return None
@@ -182,7 +227,12 @@ class Hub:
         if event.mode != "bail":
             raise ModeError(event.name, event.mode, "bail")
         for listener in self.select(event, payload, target):
-            result = listener.call(payload)
+            try:
+                result = listener.call(payload)
+            except Exception:
+                raise
+            except BaseException as error:
+                raise as_failure(error, listener.ctx.fiber, _label(event.name)) from error
             if result is None or result is False:
                 continue
             if is_awaitable(result):
@@ -197,7 +247,7 @@ class Hub:
         """Nest listeners around ``inner``; returns an awaitable of the outermost result."""
         if event.mode != "waterfall":
             raise ModeError(event.name, event.mode, "waterfall")
-        return run_waterfall(self.select(event, payload, target), payload, inner)
+        return run_waterfall(event.name, self.select(event, payload, target), payload, inner)
 
     def waterfall_sync(
         self, event: Any, payload: Any, inner: Callable[[], Any], target: object
@@ -205,53 +255,15 @@ class Hub:
         """Nest listeners around ``inner``, synchronously."""
         if event.mode != "waterfall_sync":
             raise ModeError(event.name, event.mode, "waterfall_sync")
-        return run_waterfall_sync(self.select(event, payload, target), payload, inner)
+        return run_waterfall_sync(event.name, self.select(event, payload, target), payload, inner)
 
 
-def filtered(listeners: Sequence[Listener], target: object) -> Sequence[Listener]:
+def filtered(listeners: tuple[Listener, ...], target: object) -> tuple[Listener, ...]:
     """Keep the listeners that a dispatch target lets through."""
     accepts = getattr(type(target), "accepts_listener", None)
     if accepts is None:
         return listeners
-    return [item for item in listeners if item.everywhere or accepts(target, item.ctx)]
-
-
-def run_waterfall(listeners: Sequence[Listener], payload: Any, inner: Callable[[], Any]) -> Any:
-    """Call the first listener with a ``next`` for the rest; each ``next`` may be called again."""
-    run = partial(_as_awaitable, inner)
-    for listener in reversed(listeners):
-        run = partial(_as_awaitable, listener.call, payload, run)
-    return run()
-
-
-def run_waterfall_sync(
-    listeners: Sequence[Listener], payload: Any, inner: Callable[[], Any]
-) -> Any:
-    """The synchronous form of ``run_waterfall``."""
-    run = inner
-    for listener in reversed(listeners):
-        run = partial(listener.call, payload, run)
-    return run()
-
-
-def _as_awaitable(call: Callable[..., Any], *args: Any) -> Any:
-    result = call(*args)
-    if type(result) is CoroutineType or hasattr(type(result), "__await__"):
-        return result
-    return _Ready(result)
-
-
-class _Ready:
-    """An awaitable that has its value already."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __await__(self) -> Generator[None, None, Any]:
-        return self.value
-        yield
+    return tuple([item for item in listeners if item.everywhere or accepts(target, item.ctx)])
 
 
 def once(effect_of: list[Effect], call: Callable[..., Any]) -> Callable[..., Any]:
@@ -274,24 +286,30 @@ def raise_all(message: str, failures: Sequence[Exception]) -> None:
     raise ExceptionGroup(message, failures)
 
 
-async def _awaited(work: Awaitable[Any]) -> Any:
-    return await work
+async def _outcome(work: Awaitable[Any]) -> BaseException | None:
+    """Await a listener; returns what it raised, unless it was cancelled with the dispatch."""
+    try:
+        await work
+    except BaseException as error:
+        if told_to_stop(error):
+            raise
+        return error
+    return None
 
 
-def _failure_of(task: asyncio.Future[Any]) -> BaseException | None:
-    if task.cancelled():
-        return asyncio.CancelledError("a listener was cancelled")
-    return task.exception()
+def _failure_of(task: asyncio.Future[BaseException | None]) -> BaseException | None:
+    return asyncio.CancelledError("it cancelled itself") if task.cancelled() else task.result()
 
 
-async def _wait_all(tasks: Sequence[asyncio.Future[Any]]) -> None:
+def _label(name: str) -> str:
+    return f'ctx.on("{name}")'
+
+
+async def _wait_all(tasks: Iterable[asyncio.Future[Any]]) -> None:
     try:
         await asyncio.wait(tasks)
     except asyncio.CancelledError:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        for task in tasks:
-            if not task.cancelled():
-                task.exception()
         raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from dsh.kernel._services import Binding
 from dsh.kernel.effect import Effect
@@ -12,6 +12,7 @@ from dsh.kernel.errors import (
     NotServiceOwner,
     ServiceNotProvided,
     UndeclaredService,
+    WrongLoop,
 )
 from dsh.kernel.keys import ContextKey, Label, ServiceKey, service_name
 from dsh.kernel.service import Service, service_check, view_of
@@ -40,6 +41,8 @@ class Reading:
         "root",
     )
 
+    accepts_listener: ClassVar[None] = None
+    """A context filters nobody; saying so spares carriers a failing look-up."""
     root: Context
     parent: Context | None
     fiber: Fiber
@@ -114,6 +117,7 @@ class Reading:
         Raises:
             DuplicateService: the name is taken in this scope.
             InactiveEffect: this plugin is unloading or gone.
+            WrongLoop: plugins wait for it, and no event loop runs that could start them.
         """
         guard = None if check is None else lambda _ctx: check()
         return self._provide(service_name(key), value, guard)[1]
@@ -146,7 +150,13 @@ class Reading:
         binding = services.add(name, self.label_of(name), value, fiber, check)
         effect = Effect(fiber, f'ctx.provide("{name}")', binding.withdraw)
         if fiber.state is ACTIVE:
-            services.notify(name, binding.label)
+            try:
+                services.notify(name, binding.label)
+            except WrongLoop:
+                binding.live = False
+                services.remove(binding)
+                effect.forget()
+                raise
         return binding, effect
 
     def _table_find(self, name: str) -> Binding | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dsh.kernel._hub import Hub
 from dsh.kernel._services import ServiceTable
+from dsh.kernel._stray import guarded
 from dsh.kernel.errors import WrongLoop
 from dsh.kernel.registry import Registry
 
@@ -127,7 +128,7 @@ class RootState:
 
     def start_work(self, work: Awaitable[Any], name: str) -> asyncio.Task[Any]:
         """Run a caller's work to its end; whoever joins gets its error, nobody must."""
-        task = self.bind_loop(name).create_task(_awaited(work), name=name)
+        task = self.bind_loop(name).create_task(guarded(work, None, name), name=name)
         self.tasks.add(task)
         task.add_done_callback(self._work_ended)
         return task
@@ -141,7 +142,7 @@ class RootState:
         """Hand a contained error to the reporter, whose own failure ends in the log."""
         try:
             self.reporter(error, owner, label)
-        except Exception:
+        except BaseException:
             _log.exception("the error reporter of a root context failed")
             log_report(error, owner, label)
 
@@ -166,10 +167,6 @@ class RootState:
         self._rechecking = False
         for fiber in tuple(self.draining):
             fiber.wake_drain()
-
-
-async def _awaited(work: Awaitable[Any]) -> Any:
-    return await work
 
 
 def log_report(error: BaseException, owner: Fiber | None, label: str) -> None:

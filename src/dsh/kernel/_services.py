@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from dsh.kernel._stray import as_failure
 from dsh.kernel.errors import DuplicateService
 from dsh.kernel.events import INTERNAL_SERVICE, ServiceChanged
 from dsh.kernel.states import ACTIVE, UNLOADING
@@ -63,8 +64,9 @@ class Binding:
             return True
         try:
             return bool(self.check(ctx))
-        except Exception as error:
-            self.owner.kernel.report(error, self.owner, f"check of service {self.name!r}")
+        except BaseException as error:
+            label = f"check of service {self.name!r}"
+            self.owner.kernel.report(as_failure(error, self.owner, label), self.owner, label)
             return False
 
     def hold(self, fiber: Fiber) -> None:

@@ -30,6 +30,8 @@ def is_work(value: object) -> bool:
 
 def being_cancelled() -> bool:
     """Tell whether the current task is asked to stop, as at the end of a loop."""
+    if asyncio._get_running_loop() is None:
+        return False
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -67,6 +69,12 @@ async def resume_async(items: AsyncIterator[Any], label: str) -> None:
     async for item in items:
         await aclose(items)
         raise InvalidEffect(f"{label}: second bare yield", item)
+
+
+def close_coroutine(work: object) -> None:
+    """Close a coroutine that may not have begun; one that has ended is left as it is."""
+    if type(work) is CoroutineType:
+        work.close()
 
 
 def discard(value: Any) -> None:

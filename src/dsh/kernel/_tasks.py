@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dsh.kernel._shapes import discard
-from dsh.kernel._stack import enter_frame, leave_frames, wait_task
+from dsh.kernel._shapes import close_coroutine, discard
+from dsh.kernel._stack import Frame, enter_frame, leave_frames, wait_task
+from dsh.kernel._stray import as_failure, told_to_stop
 from dsh.kernel.effect import Effect
 from dsh.kernel.errors import WrongLoop
-from dsh.kernel.states import DISPOSED
+from dsh.kernel.states import DISPOSED, UNLOADING
 
 if TYPE_CHECKING:
     from dsh.kernel.fiber import Fiber
@@ -30,7 +31,7 @@ def own_task(
         discard(work)
         raise
     # a task that is only awaited may not wait for the unload that awaits it; a cancelled one may
-    task = loop.create_task(_run(work, None if cancel else owner), name=label)
+    task = loop.create_task(_run(work, owner, label, cancel), name=label)
     effect = Effect(owner, label, _TaskUndo(task, cancel))
     kernel.owned.add(task)
     kernel.tasks.add(task)
@@ -38,6 +39,8 @@ def own_task(
     def ended(_: object) -> None:
         kernel.tasks.discard(task)
         effect.forget()
+        if task.cancelled():
+            close_coroutine(work)  # of a task that was cancelled before its first step
         error = None if task.cancelled() else task.exception()
         if error is not None:
             kernel.report(error, owner, label)
@@ -68,12 +71,27 @@ class _TaskUndo:
         return wait_task(task)
 
 
-async def _run(work: Awaitable[T], fiber: Fiber | None) -> T:
-    if fiber is None:
+async def _run(work: Awaitable[T], owner: Fiber, label: str, cancel: bool) -> T:
+    frame: Frame | None = None
+    if cancel:
         leave_frames()
-        return await work
-    frame = enter_frame(fiber)
+    else:
+        frame = enter_frame(owner)
     try:
         return await work
+    except Exception:
+        raise
+    except BaseException as error:
+        if told_to_stop(error) or _is_expected(error, owner):
+            raise
+        raise as_failure(error, owner, label) from error
     finally:
-        frame.alive = False
+        if frame is not None:
+            frame.alive = False
+
+
+def _is_expected(error: BaseException, owner: Fiber) -> bool:
+    """Whether it passes on the cancellation of a task that goes with the same unload."""
+    return isinstance(error, asyncio.CancelledError) and (
+        owner.uid is None or owner.state is UNLOADING
+    )

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from dsh.base.signal import AbortController, AbortedError
 from dsh.kernel._drain import drain
-from dsh.kernel._shapes import being_cancelled
+from dsh.kernel._shapes import being_cancelled, close_coroutine
 from dsh.kernel._stack import enter_frame, rests_on, wait_task
+from dsh.kernel._stray import as_failure, guarded, is_close, told_to_stop
 from dsh.kernel.effect import LIVE, SETUP, Effect
 from dsh.kernel.errors import InactiveEffect
 from dsh.kernel.plugins import OptionalNeed
@@ -93,10 +94,16 @@ async def drive(fiber: Fiber) -> None:
     try:
         state = await _settle(fiber)
     except asyncio.CancelledError:
-        state = await _give_up(fiber)
+        try:
+            await _give_up(fiber)
+        finally:
+            state = DISPOSED if fiber.uid is None else PENDING
         raise
-    except Exception as error:
+    except BaseException as raised:
+        if is_close(raised):
+            raise
         # only a defect of the kernel comes here; it must not leave the fiber in between
+        error = as_failure(raised, fiber, "transition")
         fiber.kernel.report(error, fiber, "transition")
         fiber.error = error
         state = DISPOSED if fiber.uid is None else FAILED
@@ -130,12 +137,11 @@ async def _settle(fiber: Fiber) -> FiberState:
             await load(fiber, target, ticked)
 
 
-async def _give_up(fiber: Fiber) -> FiberState:
+async def _give_up(fiber: Fiber) -> None:
     """The loop is ending: undo what is held as far as that goes."""
     if fiber._dirty or fiber._effects:
         fiber._target = None
         await unload(fiber)
-    return DISPOSED if fiber.uid is None else PENDING
 
 
 async def load(fiber: Fiber, target: Target, ticked: bool) -> None:
@@ -162,19 +168,21 @@ async def load(fiber: Fiber, target: Target, ticked: bool) -> None:
             result = await (_cancellable(fiber, result) if runtime.cancel_setup else result)
         if result is not None and not _is_own_registration(fiber, result):
             await _adopt_body(fiber, result, serial)
-    except (Exception, asyncio.CancelledError) as error:
-        if isinstance(error, asyncio.CancelledError) and being_cancelled():
+    except BaseException as error:
+        if told_to_stop(error):
             raise
         _body_failed(fiber, error, target)
 
 
 async def _cancellable(fiber: Fiber, body: Coroutine[Any, Any, Any]) -> Any:
     """Run a body that asked to be cancelled when its activation is stale."""
-    fiber._setup = asyncio.ensure_future(body)
+    setup = fiber._setup = asyncio.ensure_future(guarded(body, fiber, "apply"))
     try:
-        return await fiber._setup
+        return await setup
     finally:
         fiber._setup = None
+        if setup.cancelled():
+            close_coroutine(body)
 
 
 def _take_snapshot(fiber: Fiber) -> bool:
@@ -224,12 +232,13 @@ async def _adopt_body(fiber: Fiber, result: Any, serial: int) -> None:
         body._state = LIVE
 
 
-def _body_failed(fiber: Fiber, error: BaseException, target: Target) -> None:
+def _body_failed(fiber: Fiber, raised: BaseException, target: Target) -> None:
     stale = fiber.uid is None or fiber._target != target
-    gave_up = isinstance(error, (AbortedError, InactiveEffect, asyncio.CancelledError))
+    gave_up = isinstance(raised, (AbortedError, InactiveEffect, asyncio.CancelledError))
     if stale and gave_up:
         fiber._stale = True
         return
+    error = as_failure(raised, fiber, "apply")
     _note_site(fiber, error)
     fiber.kernel.report(error, fiber, "apply")
     if stale and fiber._target is not None:

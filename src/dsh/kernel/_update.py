@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Generator
 from typing import TYPE_CHECKING, Any
 
-from dsh.kernel._hub import Listener, run_waterfall
+from dsh.kernel._hub import Listener
 from dsh.kernel._shapes import Handle
 from dsh.kernel._stack import join_fiber
+from dsh.kernel._waterfall import run_waterfall
 from dsh.kernel.events import INTERNAL_UPDATE, UpdateRequested
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def update_active(fiber: Fiber, config: Any, no_save: bool) -> Transition:
         inner()
         return Transition(fiber)
     # not an effect of this fiber: its unload, which the inner part awaits, would wait for it
-    work = fiber.kernel.start_work(run_waterfall(listeners, request, inner), "update")
+    changing = run_waterfall(INTERNAL_UPDATE.name, listeners, request, inner)
+    work = fiber.kernel.start_work(changing, "update")
     return Transition(fiber, work)
 
 

@@ -17,7 +17,7 @@ from dsh.kernel._root import Census, Reporter, RootState
 from dsh.kernel._shapes import enter_into
 from dsh.kernel.disposal import Disposal
 from dsh.kernel.effect import Effect, EffectLike
-from dsh.kernel.errors import ContextReadOnly, InvalidEffect
+from dsh.kernel.errors import ContextReadOnly, InvalidEffect, WrongLoop
 from dsh.kernel.fiber import Fiber
 from dsh.kernel.keys import AGENT, ContextKey, Label, service_name
 from dsh.kernel.plugins import InjectLike, Plugin, Runtime
@@ -127,6 +127,7 @@ class Context(Reading, Dispatcher):
         Raises:
             InvalidPlugin: the value has no plugin shape.
             InactiveEffect: this context's plugin is unloading or gone.
+            WrongLoop: its body cannot run, because no event loop does, or not the root's.
         """
         self.fiber.check_active()
         registry = self.fiber.kernel.registry
@@ -153,7 +154,11 @@ class Context(Reading, Dispatcher):
         if errors := fiber.announce():
             fiber.dispose()
             _hub.raise_all("internal/plugin listeners refused the mount", errors)
-        fiber.activate()
+        try:
+            fiber.activate()
+        except WrongLoop:
+            fiber.abandon()
+            raise
         return fiber
 
     # effects

@@ -25,6 +25,7 @@ from dsh.kernel._shapes import (
     resume_async,
 )
 from dsh.kernel._stack import check_effect_join, enter_frame, wait_task
+from dsh.kernel._stray import as_failure, is_close, told_to_stop
 from dsh.kernel.disposal import SETTLED, Disposal, EffectInfo
 from dsh.kernel.errors import InvalidEffect
 
@@ -48,6 +49,7 @@ class Effect(Handle, Awaitable["Effect"]):
         "__weakref__",
         "_error",
         "_fiber",
+        "_rest",
         "_serial",
         "_state",
         "_stop",
@@ -63,6 +65,7 @@ class Effect(Handle, Awaitable["Effect"]):
         self._state = LIVE
         self._stop = False
         self._task: asyncio.Task[None] | None = None
+        self._rest: Coroutine[Any, Any, None] | None = None
         self._error: BaseException | None = None
         kernel = fiber.kernel
         kernel.serial += 1
@@ -98,18 +101,20 @@ class Effect(Handle, Awaitable["Effect"]):
         """Undo now; synchronous undos have run on return, the rest is joined by awaiting.
 
         Only the first call acts. Errors of undos are reported, not raised, and every undo runs.
+
+        Raises:
+            WrongLoop: the root belongs to another loop or thread.
         """
+        if self._state >= UNDOING or (self._state == SETUP and self._stop):
+            return SETTLED
+        self._fiber.kernel.check_loop("the effect")
         if self._state == SETUP:
-            if self._stop:
-                return SETTLED
             self._stop = True
             return Disposal(effect=self, task=self._task)
-        if self._state != LIVE:
-            return SETTLED
         rest = self._undo_now()
         if rest is None:
             return SETTLED
-        self._task = self._fiber.kernel.start(self._framed(rest), f"undo {self.label}")
+        self._start_undo(rest)
         return Disposal(effect=self, task=self._task)
 
     # what owners use
@@ -120,7 +125,13 @@ class Effect(Handle, Awaitable["Effect"]):
             return self._undo_now()
         if self._state == SETUP:
             self._stop = True
-        return wait_task(self._task) if self._task is not None else None
+        task, rest = self._task, self._rest
+        if task is None:
+            return None
+        if rest is not None and task.cancelled() and self._state != DONE:
+            # a loop that ends cancels tasks before their first step, too
+            return self._finish_setup(rest) if self._state == SETUP else rest
+        return wait_task(task)
 
     def forget(self) -> None:
         """End without undoing, because there is nothing left to undo."""
@@ -145,6 +156,7 @@ class Effect(Handle, Awaitable["Effect"]):
         if rest is None:
             self._state = LIVE
             return
+        self._rest = rest
         try:
             self._task = self._fiber.kernel.start(
                 self._finish_setup(rest), f"setup {self.label}", inherit=True
@@ -192,7 +204,10 @@ class Effect(Handle, Awaitable["Effect"]):
                     return
                 self._collect(item)
         except BaseException:
-            close(items)
+            try:
+                close(items)
+            except BaseException as error:
+                self._report(error)
             raise
 
     async def _drain_async(self, items: AsyncIterator[Any]) -> None:
@@ -204,8 +219,15 @@ class Effect(Handle, Awaitable["Effect"]):
                 self._collect(item)
                 if self._stop:
                     break
-        except BaseException:
-            await aclose(items)
+        except BaseException as raised:
+            if is_close(raised):
+                raise
+            try:
+                await aclose(items)
+            except BaseException as error:
+                if told_to_stop(error):
+                    raise
+                self._report(error)
             raise
         await aclose(items)
 
@@ -234,10 +256,15 @@ class Effect(Handle, Awaitable["Effect"]):
         try:
             await rest
         except BaseException as error:
-            self._error = error
-            self._fiber.kernel.report(error, self._fiber, self.label)
+            if is_close(error):
+                raise
+            if told_to_stop(error):
+                self._error = error
+            else:
+                self._error = self._report(error)
             self._stop = True
         self._state = LIVE
+        self._rest = None
         try:
             if self._stop:
                 undo = self._undo_now()
@@ -252,7 +279,11 @@ class Effect(Handle, Awaitable["Effect"]):
         self._state = LIVE
         rest = self._undo_now()
         if rest is not None:
-            self._task = self._fiber.kernel.start(self._framed(rest), f"undo {self.label}")
+            self._start_undo(rest)
+
+    def _start_undo(self, rest: Coroutine[Any, Any, None]) -> None:
+        self._rest = rest
+        self._task = self._fiber.kernel.start(self._framed(rest), f"undo {self.label}")
 
     async def _framed(self, rest: Awaitable[None]) -> None:
         frame = enter_frame(self._fiber, self)
@@ -279,15 +310,18 @@ class Effect(Handle, Awaitable["Effect"]):
             if pending is not None:
                 try:
                     await pending
-                except asyncio.CancelledError as error:
-                    cancelled = error
-                except Exception as error:
-                    self._fiber.kernel.report(error, self._fiber, self.label)
+                except BaseException as error:
+                    if is_close(error):
+                        raise
+                    if isinstance(error, asyncio.CancelledError) and being_cancelled():
+                        cancelled = error
+                    else:
+                        self._report(error)
             if not undos:
                 break
             pending = self._undo_one(undos.pop())
         self._finish()
-        if cancelled is not None and being_cancelled():
+        if cancelled is not None:
             raise cancelled
 
     def _undo_one(self, item: Any) -> Awaitable[Any] | None:
@@ -297,16 +331,21 @@ class Effect(Handle, Awaitable["Effect"]):
             if is_fiber(item):
                 return item.undo_for_owner()  # type: ignore[no-any-return]
             result = item()
-        except Exception as error:
-            self._fiber.kernel.report(error, self._fiber, self.label)
+        except BaseException as error:
+            self._report(error)
             return None
         if result is None:
             return None
         return result if is_awaitable(result) else None
 
+    def _report(self, error: BaseException) -> Exception:
+        failure = as_failure(error, self._fiber, self.label)
+        self._fiber.kernel.report(failure, self._fiber, self.label)
+        return failure
+
     def _finish(self) -> None:
         self._state = DONE
-        self._task = None
+        self._task = self._rest = None
         self._fiber._effects.pop(self._serial, None)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dsh.base.errors import DshError
+from dsh.base.errors import DshError, message_of
 
 
 class KernelError(DshError):
@@ -50,6 +50,25 @@ class WrongLoop(KernelError, RuntimeError):
     def __init__(self, what: str, problem: str) -> None:
         super().__init__(f"{what} {problem}")
         self.what = what
+
+
+class StrayExit(KernelError, RuntimeError):
+    """Plugin code raised what means to end a task or the process; the cause is what it raised.
+
+    Such are ``SystemExit``, ``KeyboardInterrupt``, ``GeneratorExit``, a ``CancelledError``
+    though nobody cancelled, and whatever else is no ``Exception``.
+    """
+
+    code = "STRAY_EXIT"
+
+    def __init__(self, label: str, plugin: str, raised: BaseException) -> None:
+        kind, text = type(raised).__name__, message_of(raised)
+        shown = text if kind in text else f"{kind}: {text}"
+        super().__init__(
+            f"{label} of plugin {plugin!r} raised {shown}; a plugin may end neither the process "
+            "nor a task of others, so raise an ordinary error"
+        )
+        self.label, self.plugin, self.raised = label, plugin, raised
 
 
 class ModeError(KernelError, TypeError):

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 from dsh.base.signal import AbortController, AbortSignal
 from dsh.kernel import _drain, _transition
 from dsh.kernel._explain import Missing, explain
-from dsh.kernel._shapes import Handle, is_work
+from dsh.kernel._shapes import Handle, discard, is_work
 from dsh.kernel._stack import join_fiber
+from dsh.kernel._stray import as_failure
 from dsh.kernel._tasks import own_task
 from dsh.kernel._update import Transition, update_active
 from dsh.kernel.disposal import SETTLED, Disposal, EffectInfo
 from dsh.kernel.effect import Effect
-from dsh.kernel.errors import InactiveEffect
+from dsh.kernel.errors import InactiveEffect, WrongLoop
 from dsh.kernel.events import (
     INTERNAL_CONFIG,
     INTERNAL_PLUGIN,
@@ -183,7 +184,8 @@ class Fiber(Handle, Awaitable["Fiber"]):
 
         Raises:
             ReentrantAwait: called from inside the transition that it would wait for.
-            BaseException: what the body raised, when the fiber is FAILED.
+            Exception: what the body raised, when the fiber is FAILED; a ``StrayExit`` in
+                place of what would end the awaiting task or the process.
         """
         await join_fiber(self)
         if self.error is not None and self.state is FAILED:
@@ -201,9 +203,11 @@ class Fiber(Handle, Awaitable["Fiber"]):
                 _transition.mark_stale(self)
                 self._stop, self._stale = None, False
                 return SETTLED
+            self.kernel.check_loop("the root context")
             self._revision += 1
             self.refresh()
         elif self.uid is not None:
+            self.kernel.check_loop("the plugin")
             self._retire()
         return Disposal(fiber=self)
 
@@ -212,6 +216,7 @@ class Fiber(Handle, Awaitable["Fiber"]):
 
         Raises:
             InactiveEffect: the fiber is disposed of.
+            WrongLoop: the root belongs to another loop or thread.
         """
         self._check_alive()
         self._revision += 1
@@ -296,11 +301,17 @@ class Fiber(Handle, Awaitable["Fiber"]):
         self._target = target
         if self._dirty and target != self._loaded:
             _transition.mark_stale(self)
-        self.kick()
+        try:
+            self.kick()
+        except WrongLoop:
+            self._target = None
+            raise
 
     def kick(self) -> None:
         """Start the driver if there is something to do and none runs."""
-        if self._driver is not None or self.state is DISPOSED:
+        if self.state is DISPOSED:
+            return
+        if self._driver is not None and not self._driver.cancelled():
             return
         alive = self.uid is not None
         if not alive and not self._effects and not self._dirty:
@@ -351,8 +362,8 @@ class Fiber(Handle, Awaitable["Fiber"]):
             result = call()
             if result is not None and is_work(result):
                 self.own_task(result, label, cancel=False)  # type: ignore[arg-type]
-        except Exception as error:
-            self.kernel.report(error, self, label)
+        except BaseException as error:
+            self.kernel.report(as_failure(error, self, label), self, label)
 
     def fail(self, error: BaseException) -> None:
         """Put an active fiber into FAILED, because something essential of it died."""
@@ -378,11 +389,18 @@ class Fiber(Handle, Awaitable["Fiber"]):
                 result = listener.call(payload)
                 if result is not None and is_work(result):
                     listener.ctx.fiber.own_task(result, "internal/plugin", cancel=False)
-            except Exception as error:
-                errors.append(error)
+            except BaseException as error:
+                errors.append(as_failure(error, listener.ctx.fiber, INTERNAL_PLUGIN.name))
         return errors
 
     def _retire(self) -> None:
+        self._forget_mount()
+        _transition.mark_stale(self)
+        for error in self.announce():
+            self.kernel.report(error, self, "internal/plugin at disposal")
+        self.kick()
+
+    def _forget_mount(self) -> None:
         self.uid = None
         runtime = self.runtime
         if runtime is not None:
@@ -392,14 +410,20 @@ class Fiber(Handle, Awaitable["Fiber"]):
             for name in self._inject:
                 self.kernel.services.unwatch(self, name)
         self._target = None
-        _transition.mark_stale(self)
-        for error in self.announce():
-            self.kernel.report(error, self, "internal/plugin at disposal")
-        self.kick()
+
+    def abandon(self) -> None:
+        """Take back a mount that could not begin, for want of a loop."""
+        self._forget_mount()
+        for effect in reversed(tuple(self._effects.values())):
+            discard(effect.undo_for_owner())
+        self._effects.clear()
+        self.state = DISPOSED
+        _transition.detach(self)
 
     def _check_alive(self) -> None:
         if self.uid is None:
             raise InactiveEffect(self.name, DISPOSED.label)
+        self.kernel.check_loop("the plugin")
 
     def _forget_error(self) -> None:
         self._failed = None

@@ -7,10 +7,11 @@ its own key. Keys form chains: listeners of a parent hear its descendants, never
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from dsh.kernel.errors import ScopeError
 from dsh.kernel.keys import ContextKey
+from dsh.kernel.service import Service
 
 if TYPE_CHECKING:
     from dsh.kernel.context import Context
@@ -55,6 +56,7 @@ class ScopeParentBinding:
         if child is not None:
             _check_cycle(child, parent)
             _parents[id(child)] = (_weak(child), parent)
+            Carrier.links += 1
 
 
 _parents: dict[int, tuple[weakref.ref[object], ScopeKey]] = {}
@@ -116,12 +118,17 @@ class Carrier:
     ancestors; the filter of ``base`` applies as well. Without a key only that filter applies.
     """
 
-    __slots__ = ("_accepts", "base", "key")
+    __slots__ = ("__weakref__", "_accepts", "base", "key", "steady")
+
+    links: ClassVar[int] = 0
+    """How often any key was linked to a parent."""
 
     def __init__(self, base: object, key: ScopeKey | None) -> None:
         self.base = base
         self.key = key
-        self._accepts = getattr(type(base), "accepts_listener", None)
+        self._accepts = None if base is None else getattr(type(base), "accepts_listener", None)
+        self.steady = self._accepts is None or _is_steady(base)
+        """Whether it lets the same listeners through until some key is linked anew."""
 
     def accepts_listener(self, ctx: Context) -> bool:
         """See ``Context.emit``."""
@@ -136,6 +143,13 @@ class Carrier:
                 return True
             above = scope_parent_of(above)
         return False
+
+
+def _is_steady(base: object) -> bool:
+    if isinstance(base, Carrier):
+        return base.steady
+    cls: Any = type(base)
+    return cls.accepts_listener is Service.accepts_listener and cls.same_scope is Service.same_scope
 
 
 def scope_target(base: object, key: ScopeKey | None) -> Carrier:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from dsh.capability.sandbox import backends
 from dsh.capability.sandbox.local import LocalSandbox, SandboxConfig
 from dsh.capability.sandbox.service import (
     ResolvedPolicy,
@@ -32,11 +33,11 @@ async def provider(root: Context, **config: object) -> SandboxProvider:
 
 
 def fake_bwrap(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a program called bwrap first on PATH."""
+    """Let a program of ours be the bwrap of the system."""
     program = folder / "bwrap"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setattr(backends, "SYSTEM_FOLDERS", (str(folder),))
 
 
 @pytest.mark.parametrize(

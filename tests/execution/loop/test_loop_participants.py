@@ -27,6 +27,7 @@ from loop_harness import (
     user,
 )
 
+from dsh.base.errors import DshError
 from dsh.base.signal import AbortController, AbortSignal
 from dsh.control.timeouts import policy as timeout_policy
 from dsh.execution.agent.events import (
@@ -159,14 +160,16 @@ async def test_an_observer_of_results_that_cancels_itself_changes_nothing(loop: 
     assert reasons(agent) == [{"kind": "completed"}]
 
 
-async def test_a_listener_that_cancels_a_creation_does_not_pass_for_a_cancelled_creator(
+async def test_a_participant_that_cancels_a_creation_does_not_pass_for_a_cancelled_creator(
     loop: Loop,
 ) -> None:
     def cancel(_: Any) -> None:
         raise asyncio.CancelledError
 
-    stop = loop.root.on(AGENT_CREATED, cancel)
     with pytest.raises(CreationAborted):
+        await loop.create("s1", setup=cancel)
+    stop = loop.root.on(AGENT_CREATED, cancel)
+    with pytest.raises(DshError):
         await loop.create("s1")
     await stop.dispose()
     await loop.create("s1")

@@ -28,7 +28,7 @@ from dsh.execution.tools.events import (
     TOOLS_RESULT,
     Deny,
 )
-from dsh.execution.tools.service import ToolRunContext, ToolRuntime
+from dsh.execution.tools.service import ToolExecution, ToolRunContext, ToolRuntime
 from dsh.kernel import Context, ValidationError
 from dsh.model.messages import text_of
 
@@ -251,6 +251,7 @@ async def test_an_abort_during_a_pre_execute_stops_the_siblings(loop: Loop) -> N
     async def before(call: Any, next: Any) -> Any:
         seen.append(call.call_id)
         if call.call_id == "b":
+            await bench.mark("a").wait()
             agent.cancel(USER_CANCEL)
         return await next()
 
@@ -261,7 +262,8 @@ async def test_an_abort_during_a_pre_execute_stops_the_siblings(loop: Loop) -> N
 
     assert seen == ["a", "b"]
     assert "start b" not in bench.log
-    assert [code for *_, code in results(agent)][1:] == ["ABORTED_BEFORE_DISPATCH"] * 3
+    assert [code for *_, code in results(agent)] == ["ABORTED", *["ABORTED_BEFORE_DISPATCH"] * 3]
+    assert bench.running == 0
 
 
 async def test_an_abort_drains_started_bodies_and_keeps_finished_results(loop: Loop) -> None:
@@ -451,6 +453,46 @@ async def test_a_context_given_twice_is_told_once(loop: Loop) -> None:
     await agent.when_idle()
     assert reasons(agent) == [{"kind": "completed"}]
     assert len(events_of(agent, "user/message")) == 2
+
+
+async def test_what_ends_the_process_in_a_policy_still_answers_every_call(loop: Loop) -> None:
+    class Exit(BaseException):
+        pass
+
+    agent = await loop.agent()
+    bench = Bench(loop)
+
+    def end(call: ToolExecution) -> None:
+        if call.call_id == "b":
+            raise Exit
+
+    loop.root.require(ToolRuntime).guard(end)
+    loop.model.will(plan("par", "par", "exc"))
+    agent.followup(user("go"))
+    with pytest.raises(Exit):
+        await agent._activity  # type: ignore[attr-defined]  # how its task ended is the point
+    await until(lambda: bench.running == 0)
+    assert [code for *_, code in results(agent)] == [
+        "TOOL_OUTCOME_UNKNOWN",
+        "TOOL_OUTCOME_UNKNOWN",
+        "TOOL_NOT_STARTED",
+    ]
+    assert reasons(agent)[0]["kind"] == "aborted"
+
+
+async def test_facts_for_user_interfaces_are_logged_beside_the_result(loop: Loop) -> None:
+    agent = await loop.agent()
+
+    async def look(key: str) -> str:
+        return "seen"
+
+    add_tool(loop.root, look, presentation_meta=lambda args, value: {"key": args.key})
+    loop.model.will(calls(("a", "look", '{"key": "k"}'), ("b", "look", "{")), "end")
+    agent.followup(user("go"))
+    await agent.when_idle()
+    first, second = events_of(agent, "tool/result")
+    assert first["meta"] == {"key": "k"}
+    assert "meta" not in second
 
 
 async def test_a_result_names_its_call_and_keeps_its_error_code(loop: Loop) -> None:

@@ -23,7 +23,12 @@ from dsh.capability.fs.service import (
     FsTarget,
     WriteExpectation,
 )
-from dsh.capability.sandbox.service import EscalationRequest, ResolvedPolicy, SandboxPolicy
+from dsh.capability.sandbox.service import (
+    EscalationRequest,
+    ResolvedPolicy,
+    SandboxPolicy,
+    denial_lines,
+)
 from dsh.execution.tools.service import ToolRunContext
 from dsh.kernel import scope_target
 
@@ -135,12 +140,7 @@ class Desk:
         if remedy := _REMEDIES.get(code):
             return FsError(f"{error.message}; {remedy}", code=code)
         if code == "FS_SANDBOX_DENIED" and policy is not None:
-            lines = [error.message, f"[sandbox: file access denied under {policy.mode} mode]"]
-            if self.confined:
-                lines.append(
-                    "[sandbox: the same call may be repeated once with the narrowest sufficient "
-                    "sandbox_permissions and a justification; the user will be asked]"
-                )
+            lines = [error.message, *denial_lines(policy.mode, escalation=self.confined)]
             return FsError("\n".join(lines), code=code)
         return error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,6 +24,12 @@ _CODES: dict[int, FsErrorCode] = {
 def no_such_file(path: str) -> FsError:
     """Return the refusal for a path that leads nowhere."""
     return FsError(f"no such file: {path!r}", code="FS_NOT_FOUND")
+
+
+_OF_PROCESSES = re.compile(
+    r"/proc/(kcore|(\d+|self|thread-self)(/task/\d+)?/(environ|mem|pagemap|auxv))"
+)
+"""Memory that the kernel shows as files; dsh's own holds secrets."""
 
 
 @contextmanager
@@ -68,6 +75,8 @@ def resolve(path: str, cwd: str) -> FsTarget:
         joined = os.path.join(os.path.realpath(cwd), path)
     with errors_of(path):
         key = identity(joined)
+    if _OF_PROCESSES.fullmatch(key):
+        raise FsError(f"{path!r} is memory, not a file", code="FS_PERMISSION_DENIED")
     # After a link, `..` means another folder than the text suggests: show where it leads.
     return FsTarget(key, key if climbs else os.path.normpath(joined))
 

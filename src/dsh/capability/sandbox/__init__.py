@@ -12,6 +12,7 @@ from dsh.capability.sandbox.service import (
     SandboxPolicy,
     SandboxProvider,
     SandboxUnavailable,
+    denial_lines,
     is_wider,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "SandboxPolicy",
     "SandboxProvider",
     "SandboxUnavailable",
+    "denial_lines",
     "is_wider",
 ]

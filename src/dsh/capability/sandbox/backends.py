@@ -12,7 +12,23 @@ from dsh.capability.sandbox.service import (
     ResolvedPolicy,
     RunnerFailureRule,
 )
-from dsh.capability.subprocess.service import FileGrants, SubprocessError, SubprocessRuntime
+from dsh.capability.subprocess.service import (
+    ExecutableNotFound,
+    FileGrants,
+    SubprocessError,
+    SubprocessRuntime,
+)
+
+SYSTEM_FOLDERS: tuple[str, ...] = (
+    "/usr/bin",
+    "/bin",
+    "/usr/local/bin",
+    "/usr/sbin",
+    "/sbin",
+    "/run/wrappers/bin",
+    "/run/current-system/sw/bin",
+)
+"""Where a runner may come from: a command could have put one on PATH, into the workspace's venv."""
 
 BWRAP_DENIALS = ("read-only file system",)
 LANDLOCK_DENIALS = ("permission denied",)
@@ -66,15 +82,24 @@ class Bubblewrap(Backend):
 
     def __init__(self) -> None:
         self._program = ""
+        self._loader: dict[str, str] = {}
 
     async def prepare(self, runtime: SubprocessRuntime) -> Enforcement:
         """See `Backend`."""
-        self._program = await runtime.resolve_executable("bwrap")
+        try:
+            self._program = await runtime.resolve_executable(
+                "bwrap", env={"PATH": os.pathsep.join(SYSTEM_FOLDERS)}
+            )
+        except ExecutableNotFound as error:
+            raise SubprocessError("bubblewrap is in none of the system's folders") from error
+        self._loader = _loader_variables(runtime)
         return "full"
 
     def confine(self, argv: Sequence[str], policy: ResolvedPolicy) -> Confinement:
         """See `Backend`."""
         profile = bwrap_profile(policy)
+        for name, value in self._loader.items():
+            profile += ["--setenv", name, value]
         if os.geteuid() == 0:
             for capability in _CAPABILITIES_THAT_UNDO_MOUNTS:
                 profile += ["--cap-drop", capability]
@@ -87,6 +112,7 @@ class Bubblewrap(Backend):
                 RunnerFailureRule(fatal_signatures=("bwrap: ",), allowed_exit_codes=(1,)),
             ),
             runner=self._program,
+            runner_env=dict.fromkeys(self._loader),
         )
 
 
@@ -147,6 +173,15 @@ class OperatorRunner(Backend):
             runner_failure_rules=(self._rule,),
             runner=self._command[0],
         )
+
+
+def _loader_variables(runtime: SubprocessRuntime) -> dict[str, str]:
+    """Return what tells the dynamic loader to load more, or from elsewhere.
+
+    The runner must not heed it, or it would run code of the workspace before it confines anything.
+    """
+    environment = runtime.environment()
+    return {name: value for name, value in environment.items() if name.startswith("LD_")}
 
 
 def bwrap_profile(policy: ResolvedPolicy) -> list[str]:

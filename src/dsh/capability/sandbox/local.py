@@ -116,6 +116,7 @@ class LocalSandbox(SandboxProvider):
                         stderr=Collect(max_bytes=1000),
                         grants=confined.grants,
                         runner=confined.runner is not None,
+                        env=confined.runner_env,
                     )
                 )
                 ended = await process.wait()

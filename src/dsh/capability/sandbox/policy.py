@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 from weakref import WeakKeyDictionary
@@ -16,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from dsh.base.values import record
 from dsh.capability.sandbox.escalation import escalate
 from dsh.capability.sandbox.events import SANDBOX_MODE, SandboxModeSet
+from dsh.capability.sandbox.folders import PrivateFolder, sweep
 from dsh.capability.sandbox.service import (
     SANDBOX_MODES,
     EscalationRequest,
@@ -67,7 +66,7 @@ class SessionSandboxPolicy(SandboxPolicy):
         self.default_mode = config.mode
         self.workspace_root = _canonical(config.workspace_root or Path.cwd())
         self._folds: WeakKeyDictionary[Session, _Fold] = WeakKeyDictionary()
-        self._folder: Path | None = None
+        self._folder: PrivateFolder | None = None
 
     def start(self) -> Callable[[], Awaitable[None]]:
         """Declare the session event and tell agents the policy in force."""
@@ -75,6 +74,7 @@ class SessionSandboxPolicy(SandboxPolicy):
         self.ctx.require(SystemPrompt).context(
             PromptContext("sandbox:policy", _ORDER, self._describe)
         )
+        self.ctx.spawn(asyncio.to_thread(sweep), "sandbox-policy: sweep")
         return self._remove_folder
 
     def resolve(
@@ -114,13 +114,16 @@ class SessionSandboxPolicy(SandboxPolicy):
 
     def temp_dir(self, session_id: SessionId | None = None) -> Path:
         """See `SandboxPolicy`."""
-        if self._folder is None:
-            self._folder = _canonical(Path(tempfile.mkdtemp(prefix="dsh-")))
         # A hash, since an id that comes from outside may hold anything.
-        name = hashlib.sha256((session_id or "").encode()).hexdigest()[:16]
-        folder = self._folder / (name if session_id else "common")
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return folder
+        name = hashlib.sha256(session_id.encode()).hexdigest()[:16] if session_id else "common"
+        if self._folder is not None:
+            try:
+                return Path(self._folder.inner(name))
+            except OSError:
+                # Deleted by who tidies up, or swapped by a command: no use any more.
+                self._folder.remove()
+        self._folder = PrivateFolder()
+        return Path(self._folder.inner(name))
 
     async def escalate(self, request: EscalationRequest) -> ResolvedPolicy:
         """See `SandboxPolicy`."""
@@ -136,7 +139,7 @@ class SessionSandboxPolicy(SandboxPolicy):
 
     async def _remove_folder(self) -> None:
         if self._folder is not None:
-            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+            await asyncio.to_thread(self._folder.remove)
             self._folder = None
 
 

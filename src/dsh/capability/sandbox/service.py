@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -31,6 +32,23 @@ Enforcement = Literal["full", "partial"]
 def is_wider(mode: SandboxMode, than: SandboxMode) -> bool:
     """Say whether ``mode`` allows strictly more than ``than``."""
     return SANDBOX_MODES.index(mode) > SANDBOX_MODES.index(than)
+
+
+def denial_lines(mode: SandboxMode, *, escalation: bool) -> list[str]:
+    """Return what the model reads when the policy refused a file access.
+
+    Args:
+        mode: In force for the call.
+        escalation: The tool takes ``sandbox_permissions``, so the text may say so.
+    """
+    lines = [f"[sandbox: file access denied under {mode} mode]"]
+    if escalation:
+        lines.append(
+            "[sandbox: this is policy, not a fault of the call. if the access is needed, repeat "
+            "the same call once with the narrowest sandbox_permissions that suffice and a "
+            "justification; the user is asked]"
+        )
+    return lines
 
 
 class SandboxUnavailable(DshError):
@@ -110,6 +128,8 @@ class Confinement:
     """Goes into `SpawnSpec.grants`; without it the argv alone would not be confined."""
     runner: str | None = None
     """Program in ``argv[0]`` that confines; goes into `SpawnSpec.runner` as a flag."""
+    runner_env: Mapping[str, None] = field(default_factory=dict)
+    """Names to keep from the runner, which hands them on itself; goes into `SpawnSpec.env`."""
 
 
 class SandboxProvider(Service, ABC):

@@ -23,6 +23,7 @@ from dsh.capability.search.service import (
 from dsh.capability.subprocess.service import (
     Collect,
     ExecutableNotFound,
+    FileGrants,
     ProcessHandle,
     SpawnSpec,
     SubprocessError,
@@ -38,6 +39,11 @@ EngineName = Literal["auto", "ripgrep", "python"]
 VERSION_CONTROL = (".git", ".svn", ".hg", ".bzr", ".jj", ".sl")
 """Folders that are never searched for files."""
 
+_READING = FileGrants(read=("/",), write=())
+"""All that a search may do. Without it ripgrep could read dsh's own environment in /proc, and a
+program of that name that a command put into a folder on PATH would run unconfined."""
+_NO_FILES = ("--glob=!/proc", "--glob=!/sys", "--glob=!/dev")
+"""For a search of everything: what the kernel shows there is no file, and may have no end."""
 _PIECE = 1 << 16
 _SHOWN_CHARS = 2000
 _NOT_READ = re.compile(r".*\(os error \d+\)")
@@ -118,6 +124,8 @@ class ProcessEngine(SearchEngine):
         self, options: Sequence[str], cwd: str, path: str, signal: AbortSignal | None
     ) -> _Answer:
         _check_words([*options, path])
+        if os.path.join(cwd, path) in ("/", "/."):
+            options = [*options, *_NO_FILES]
         try:
             command = await self._command(signal)
             handle = self._subprocess.spawn(
@@ -126,6 +134,7 @@ class ProcessEngine(SearchEngine):
                     cwd=cwd,
                     grace_s=self._bounds.grace_s,
                     signal=signal,
+                    grants=_READING if self._subprocess.grants_enforcement() else None,
                     stdin="ignore",
                     stdout="pipe",
                     stderr=Collect(max_bytes=self._bounds.stderr_bytes, keep="head"),

@@ -52,4 +52,14 @@ class Ground:
             raise SearchError(
                 f"there is nothing to search at {target.display_path!r}", code="SEARCH_FAILED"
             )
+        if info.type == "directory" and f"{target.target_key}/".startswith("/proc/"):
+            raise SearchError(
+                f"{target.display_path!r} shows processes, not files; name a single file in it",
+                code="SEARCH_FAILED",
+            )
+        if info.type == "other":
+            # A pipe would be waited for, and a device may have no end.
+            raise SearchError(
+                f"{target.display_path!r} is neither a file nor a folder", code="SEARCH_FAILED"
+            )
         return scope_for(base, target.display_path, is_file=info.type != "directory")

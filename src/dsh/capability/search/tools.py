@@ -50,8 +50,8 @@ class Config(BaseModel):
     """JSON bytes of what user interfaces get of one result."""
     raw_output_max_bytes: PositiveInt = Field(default=20_000_000, alias="rawOutputMaxBytes")
     """Bytes that a search process may write; more fails the call."""
-    grace_ms: PositiveInt = Field(default=3000, le=_MAX_TIMER_MS, alias="graceMs")
-    """From the request to end to the end by force."""
+    grace_ms: PositiveInt = Field(default=1000, le=_MAX_TIMER_MS, alias="graceMs")
+    """From the request to end to the end by force; less than that of the row ``tools``."""
     stderr_max_bytes: PositiveInt = Field(default=64 * 1024, alias="stderrMaxBytes")
     """Bytes kept of its complaints."""
     timeout_ms: PositiveInt = Field(default=30_000, le=_MAX_TIMER_MS, alias="timeoutMs")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal, NotRequired, TypedDict
 
-from dsh.capability.sandbox.service import Enforcement, SandboxMode
+from dsh.capability.sandbox.service import Enforcement, SandboxMode, denial_lines
 from dsh.capability.shell.service import SandboxOutcome, ShellRunResult, StreamText
 
 _EXIT_CODE = re.compile(r"\[exit code: (\d+)\]")
@@ -80,18 +80,6 @@ def render(value: ForegroundValue, *, escalation: bool) -> str:
     elif value["exitCode"]:
         lines.append(f"[exit code: {value['exitCode']}]")
     return "\n".join(lines)
-
-
-def denial_lines(mode: SandboxMode, *, escalation: bool) -> list[str]:
-    """Return the lines that say that the policy refused a file access."""
-    lines = [f"[sandbox: file access denied under {mode} mode]"]
-    if escalation:
-        lines.append(
-            "[sandbox: this is policy, not a fault of the command. if the access is needed, repeat "
-            "the call once with the narrowest sandbox_permissions that suffice and a "
-            "justification; the user is asked]"
-        )
-    return lines
 
 
 def parse_exit_status(text: str) -> dict[str, int | str]:

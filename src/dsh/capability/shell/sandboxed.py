@@ -62,8 +62,9 @@ class ShellConfig(BaseModel):
     """Kept of each stream for the model: the first and the last half."""
     max_spill_bytes: int = Field(default=64 << 20, gt=0, alias="maxSpillBytes")
     """A longer stream is not saved at all."""
-    grace_ms: int = Field(default=3000, ge=0, le=_MAX_TIMER_MS, alias="graceMs")
-    """From SIGTERM to SIGKILL."""
+    grace_ms: int = Field(default=1000, ge=0, le=_MAX_TIMER_MS, alias="graceMs")
+    """From SIGTERM to SIGKILL. Less than the ``graceMs`` of the row ``tools``, so that a cancelled
+    command has ended before its call is given up."""
 
 
 class SandboxedShell(ShellExecutor):
@@ -154,7 +155,7 @@ class SandboxedShell(ShellExecutor):
                 cwd=spec.workdir,
                 grace_s=self._config.grace_ms / 1000,
                 signal=spec.signal,
-                env=spec.env,
+                env={**spec.env, **(confinement.runner_env if confinement else {})},
                 stdin="ignore" if stdin is None else stdin,
                 stdout=collect,
                 stderr=collect,

@@ -6,7 +6,6 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
@@ -17,13 +16,12 @@ from dsh.capability.subprocess.service import Collect, CollectedOutput, OutputSl
 class OutputWindow(CollectedOutput):
     """Keeps head and tail of a stream; every byte keeps its absolute position."""
 
-    def __init__(self, collect: Collect, label: str, folder: Callable[[], Path]) -> None:
+    def __init__(self, collect: Collect, label: str) -> None:
         """Build an empty one.
 
         Args:
             collect: How much to keep, and where the rest goes.
             label: Start of the spill file's name.
-            folder: Gives the folder for a spill that names none.
         """
         self.total_bytes = 0
         self._head_max = collect.max_bytes if collect.keep == "head" else 0
@@ -33,7 +31,7 @@ class OutputWindow(CollectedOutput):
         self._head = bytearray()
         self._tail: deque[bytes] = deque()
         self._tail_size = 0
-        self._spill = _SpillFile(collect.spill, label, folder) if collect.spill else None
+        self._spill = _SpillFile(collect.spill, label) if collect.spill else None
 
     @property
     def omitted_bytes(self) -> int:
@@ -111,10 +109,10 @@ class OutputWindow(CollectedOutput):
 class _SpillFile:
     """The whole stream on disk, until it outgrows its cap or the disk refuses."""
 
-    def __init__(self, spill: Spill, label: str, folder: Callable[[], Path]) -> None:
+    def __init__(self, spill: Spill, label: str) -> None:
         self._max_bytes = spill.max_bytes
         self._label = label
-        self._given, self._own = spill.folder, folder
+        self._folder = spill.folder
         self._fd = -1
         self._size = 0
         self._file: Path | None = None
@@ -150,7 +148,7 @@ class _SpillFile:
                     self._give_up()
 
     def _create(self) -> None:
-        file = (self._given or self._own()) / f"{self._label}-{uuid4().hex[:12]}.txt"
+        file = self._folder / f"{self._label}-{uuid4().hex[:12]}.txt"
         self._fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._file = file
 

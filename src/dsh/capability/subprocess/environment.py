@@ -17,6 +17,9 @@ SECRET_NAMES: tuple[str, ...] = (
 )
 """Patterns, in any case, of names whose values are not handed on."""
 
+_SHORTEST_SECRET = 12
+"""Characters. A shorter value under a secret's name may well be an ordinary word elsewhere."""
+
 _PASSWORD_IN_URL = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
 
 
@@ -40,11 +43,19 @@ class Scrubber:
     ) -> dict[str, str]:
         """Return ``ambient`` without secrets and ``DSH_*``, then ``extra`` laid over it.
 
+        A secret that hides under another name as well, alone or within a longer value, is left
+        out there, too.
+
         Args:
             ambient: What dsh itself has.
             extra: Wins; ``None`` removes a name.
         """
-        env = {name: value for name, value in ambient.items() if self._passes(name, value)}
+        secrets = [value for name, value in ambient.items() if self._is_secret(name, value)]
+        env = {
+            name: value
+            for name, value in ambient.items()
+            if self._passes(name, value) and not any(secret in value for secret in secrets)
+        }
         for name, value in (extra or {}).items():
             if value is None:
                 env.pop(name, None)
@@ -58,3 +69,9 @@ class Scrubber:
         if name.startswith("DSH_") or self._secret.search(name):
             return False
         return "://" not in value or not _PASSWORD_IN_URL.search(value)
+
+    def _is_secret(self, name: str, value: str) -> bool:
+        """Whether a value would give something away wherever it turns up; paths do not."""
+        if name in self._keep or not self._secret.search(name):
+            return False
+        return len(value) >= _SHORTEST_SECRET and not value.startswith(("/", "~", "."))

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -53,7 +50,6 @@ class LocalSubprocess(SubprocessRuntime):
         self._scrubber = Scrubber(config.scrub, config.keep)
         self._forks = ForkServer()
         self._live: set[LocalProcess] = set()
-        self._folder: Path | None = None
         self._closed = False
 
     def start(self) -> Callable[[], Awaitable[None]]:
@@ -101,7 +97,7 @@ class LocalSubprocess(SubprocessRuntime):
         if self._closed:
             raise SubprocessError("the subprocess runtime has been unloaded")
         _check(spec.argv, spec.pass_fds)
-        process = LocalProcess(spec, self.environment(spec.env), self._forks, self._spill_folder)
+        process = LocalProcess(spec, self.environment(spec.env), self._forks)
         self._live.add(process)
         ending = self.caller.defer(partial(self._end, process), f"subprocess.spawn({spec.argv[0]})")
         process.when_left(partial(self._forget, process, ending))
@@ -125,15 +121,8 @@ class LocalSubprocess(SubprocessRuntime):
             process.terminate()
         results = await asyncio.gather(*map(_join, live), return_exceptions=True)
         await self._forks.close()
-        if self._folder is not None:
-            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
         if failures := [result for result in results if isinstance(result, Exception)]:
             raise ExceptionGroup("programs outlive the subprocess runtime", failures)
-
-    def _spill_folder(self) -> Path:
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="dsh-subprocess-"))
-        return self._folder
 
 
 plugin = LocalSubprocess
@@ -167,7 +156,10 @@ def _check(argv: Sequence[str], pass_fds: Sequence[int]) -> None:
 
 
 def _look_up(name: str, folders: str) -> str | None:
-    paths = (os.path.abspath(os.path.join(folder, name)) for folder in folders.split(os.pathsep))
+    # A relative folder would be one of the workspace, where anybody may have put the program.
+    paths = (
+        os.path.join(folder, name) for folder in folders.split(os.pathsep) if os.path.isabs(folder)
+    )
     return next(filter(_is_executable, paths), None)
 
 

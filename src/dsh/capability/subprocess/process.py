@@ -8,7 +8,6 @@ import os
 import socket
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from dsh.base.errors import message_of
@@ -40,13 +39,12 @@ class LocalProcess(ProcessHandle):
         spec: SpawnSpec,
         env: dict[str, str],
         forks: ForkServer,
-        spill_folder: Callable[[], Path],
     ) -> None:
         self.pid = -1
         self.stdin = self.stdout = self.stderr = None
         self._windows = (
-            _window(spec.stdout, "stdout", spill_folder),
-            _window(spec.stderr, "stderr", spill_folder),
+            _window(spec.stdout, "stdout"),
+            _window(spec.stderr, "stderr"),
         )
         self.collected_stdout, self.collected_stderr = self._windows
         self._spec, self._env, self._forks = spec, env, forks
@@ -338,5 +336,5 @@ def _keep(fd: int, into: list[int]) -> int:
     return fd
 
 
-def _window(mode: OutputMode, label: str, folder: Callable[[], Path]) -> OutputWindow | None:
-    return OutputWindow(mode, label, folder) if isinstance(mode, Collect) else None
+def _window(mode: OutputMode, label: str) -> OutputWindow | None:
+    return OutputWindow(mode, label) if isinstance(mode, Collect) else None

@@ -65,8 +65,8 @@ class Spill:
 
     max_bytes: int
     """A longer stream has its file deleted and its path withdrawn."""
-    folder: Path | None = None
-    """An existing folder of the caller's; ``None`` uses a private one of the runtime."""
+    folder: Path
+    """An existing folder of the caller's, who deletes it."""
 
 
 @value(kw_only=True)
@@ -235,7 +235,7 @@ class SubprocessRuntime(Service, ABC):
         """Return the absolute path of an executable.
 
         Args:
-            command: An absolute path, or a bare name looked up on PATH.
+            command: An absolute path, or a bare name looked up in the absolute folders of PATH.
             env: Laid over the scrubbed environment, as in `SpawnSpec`.
             signal: Checked before the search.
 

@@ -60,12 +60,15 @@ def pieces(path: bytes, *, binary: bool) -> Iterator[str]:
                     whole = data + file.read()
                     data = whole.decode(encoding, "replace").encode("utf-8", "replace")
                 break
+        if not binary and b"\0" in data:
+            raise BinaryFile
         while data:
             if more := file.read(_PIECE):
+                # Checked as it arrives: a file without line ends would be collected whole first.
+                if not binary and b"\0" in more:
+                    raise BinaryFile
                 end = data.rfind(b"\n") + 1
                 data, more = data[:end], data[end:] + more
-            if not binary and b"\0" in data:
-                raise BinaryFile
             yield data.decode("utf-8", "surrogateescape")
             data = more
 

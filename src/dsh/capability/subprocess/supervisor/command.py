@@ -19,6 +19,8 @@ _SETTLE_S = 0.25
 """Time left-over processes have to end by themselves, such as a ``tee`` that still flushes."""
 _KILL_PAUSE_S, _KILL_PAUSE_MAX_S = 0.005, 0.5
 """Between rounds of SIGKILL; it doubles, since a process in the kernel's hands may take long."""
+_CHASE_ROUNDS = 500
+"""How often children are killed and reaped in a row while new ones turn up."""
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -50,6 +52,7 @@ class _Supervisor:
         self._terminate_at: float | None = None
         self._kill_at: float | None = None
         self._kill_pause = _KILL_PAUSE_S
+        self._killed: frozenset[tree.Process] = frozenset()
 
     def launch(self, fds: list[int]) -> None:
         """Start the command and tell dsh the pid, or why it did not start."""
@@ -128,7 +131,8 @@ class _Supervisor:
         if self._kill_at is None:
             return None
         if now >= self._kill_at:
-            self._signal_all(signal.SIGKILL)
+            if self._kill_all():
+                self._kill_pause = _KILL_PAUSE_S
             pause, self._kill_pause = self._kill_pause, min(self._kill_pause * 2, _KILL_PAUSE_MAX_S)
             return pause * 1000
         if self._terminate_at is not None and now >= self._terminate_at:
@@ -141,6 +145,22 @@ class _Supervisor:
         spared = self._leader if self._request["runner"] else 0
         self._signal_all(signal.SIGTERM, spared)
         self._signal_all(signal.SIGCONT, spared)
+
+    def _kill_all(self) -> bool:
+        """Kill the whole tree, and what it forks meanwhile; True when the last round found new."""
+        if sys.platform != "linux":
+            self._signal_all(signal.SIGKILL)
+            return False
+        found = frozenset(tree.kill_below())
+        fresh, self._killed = bool(found - self._killed), found
+        seen: frozenset[int] = frozenset()
+        for _ in range(_CHASE_ROUNDS):
+            children = tree.kill_children()
+            if children <= seen:
+                return fresh
+            seen = children
+            self._reap()
+        return True
 
     def _signal_all(self, number: int, spared: int = 0) -> None:
         if sys.platform != "linux":

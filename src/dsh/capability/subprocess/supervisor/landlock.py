@@ -7,6 +7,7 @@ of metadata (``chmod``, ``chown``, ``utime``, extended attributes).
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import stat
 import sys
@@ -61,8 +62,13 @@ def restrict(read: Iterable[str], write: Iterable[str]) -> None:
     Where the kernel can, signals to processes outside are refused, too: a confined command must
     not end its own supervisor. Root loses the capabilities that would make all this moot.
 
+    Args:
+        read: Paths to read and execute below.
+        write: Paths to change below, too. Canonical ones: what is no link when it is granted must
+            not have become one since the grant was decided.
+
     Raises:
-        OSError: the kernel has no Landlock, or a path does not exist.
+        OSError: the kernel has no Landlock, or a path does not exist or leads through a link.
     """
     abi = abi_version()
     if abi == 0:
@@ -89,8 +95,9 @@ def _create_ruleset(abi: int, handled: int) -> int:
 
 
 def _grant(ruleset: int, path: str, rights: int) -> None:
-    fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
+        _refuse_detour(fd, path)
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
             rights &= _FILE_ONLY
         attr = _PathBeneathAttr(allowed_access=rights, parent_fd=fd)
@@ -103,3 +110,13 @@ def _grant(ruleset: int, path: str, rights: int) -> None:
         )
     finally:
         os.close(fd)
+
+
+def _refuse_detour(fd: int, path: str) -> None:
+    """Fail when an open path is not where its name says: a folder on the way is a link by now."""
+    try:
+        real = os.readlink(f"/proc/self/fd/{fd}")
+    except FileNotFoundError:
+        return  # no /proc, so nobody can tell
+    if real != path:
+        raise OSError(errno.ELOOP, f"{path} leads to {real}")

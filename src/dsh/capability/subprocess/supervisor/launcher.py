@@ -48,7 +48,9 @@ def _parse(arguments: list[str]) -> tuple[list[str], list[str], list[str]]:
     if not argv or len(options) % 2 or set(options[::2]) - {"--ro", "--rw"}:
         raise ValueError("usage: [--ro PATH]... [--rw PATH]... -- PROGRAM [ARGUMENT]...")
     pairs = list(zip(options[::2], options[1::2], strict=True))
-    return [p for o, p in pairs if o == "--ro"], [p for o, p in pairs if o == "--rw"], argv
+    real = {path: os.path.realpath(path) for _, path in pairs}
+    read, write = ([real[p] for o, p in pairs if o == option] for option in ("--ro", "--rw"))
+    return read, write, argv
 
 
 def _run(read: list[str], write: list[str], argv: list[str]) -> int:

@@ -94,7 +94,5 @@ class _Server:
 
     def _sweep(self) -> None:
         """Kill what a dead supervisor left to us: all below us that no supervisor answers for."""
-        orphans = tree.descendants(os.getpid(), spare=frozenset(self._supervisors))
-        for process in orphans:
-            tree.send(process, signal.SIGKILL)
-        self._orphaned = bool(orphans)
+        spare = frozenset(self._supervisors)
+        self._orphaned = bool(tree.kill_below(spare) or tree.kill_children(spare))

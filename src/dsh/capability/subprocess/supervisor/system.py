@@ -11,9 +11,10 @@ _PR_CAPBSET_DROP = 24
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
 
-_CAPABILITIES_PAST_FILES = (2, 8, 16, 17, 18, 19, 21, 22, 27, 38, 39)
-"""DAC_READ_SEARCH SETPCAP SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_ADMIN SYS_BOOT MKNOD
-PERFMON BPF: with these root reaches the disk and the kernel without opening a file."""
+_CAPABILITIES_PAST_FILES = (2, 8, 9, 16, 17, 18, 19, 21, 22, 27, 31, 38, 39)
+"""DAC_READ_SEARCH SETPCAP LINUX_IMMUTABLE SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_ADMIN
+SYS_BOOT MKNOD SETFCAP PERFMON BPF: with these root reaches the disk and the kernel without opening
+a file, or changes files that it can only read."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long

@@ -35,6 +35,44 @@ def descendants(root: int, spare: frozenset[int] = frozenset()) -> list[Process]
     return found
 
 
+def kill_below(spare: frozenset[int] = frozenset()) -> list[Process]:
+    """Send SIGKILL to every process below this one; return those that were there.
+
+    Args:
+        spare: As in `descendants`.
+    """
+    found = descendants(os.getpid(), spare)
+    for process in found:
+        send(process, signal.SIGKILL)
+    return found
+
+
+def kill_children(spare: frozenset[int] = frozenset()) -> frozenset[int]:
+    """Send SIGKILL to each child of this process and to the group it leads; return their pids.
+
+    Much faster than a walk through the whole tree: a process that forks and exits all the time is
+    gone from where a walk saw it before the signal arrives, but each exit makes its child ours.
+    The numbers are safe to use, for nobody else gets the number of a child that was not reaped.
+    """
+    children = _children() - spare
+    for pid in children:
+        for kill in (os.kill, os.killpg):
+            try:
+                kill(pid, signal.SIGKILL)
+            except OSError:
+                continue
+    return children
+
+
+def _children() -> frozenset[int]:
+    """Return this process's children, dead ones included; none where the kernel does not tell."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
+            return frozenset(map(int, file.read().split()))
+    except OSError:
+        return frozenset()
+
+
 def send(process: Process, number: int) -> None:
     """Send a signal, unless the process is gone; never to another one that got its number."""
     try:
