@@ -138,5 +138,5 @@ async def shell(
     root: Context, mount: Mount, policy: SandboxPolicy, sandbox: SandboxProvider
 ) -> ShellExecutor:
     """The confined shell, with a short grace period."""
-    await mount("dsh.capability.shell.sandboxed", {"graceMs": 1000})
+    await mount("dsh.capability.shell.sandboxed", {"graceMs": 300})
     return root.require(ShellExecutor)

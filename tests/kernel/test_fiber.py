@@ -238,6 +238,25 @@ async def test_optional_service_that_rests_on_the_fiber_itself_does_not_reload_i
     assert root.get("foo") is not None
 
 
+async def test_optional_service_that_came_to_rest_on_its_user_is_kept(
+    root: Context, log: list[object]
+) -> None:
+    @plugin(inject=[Inject.optional("red")])
+    def user(ctx: Context) -> None:
+        ctx.provide("green", 1)
+        log.append(ctx.get("red"))
+
+    first = await root.plugin(user)
+    second = root.inject(["red", "green"], lambda ctx: None)
+    second.ctx.plugin(provider(2, "red"))
+    await until(lambda: not root.fiber.kernel.tasks)
+    assert (second.state, log) == (S.ACTIVE, [None, 2])
+
+    first.refresh()
+    await first
+    assert (second.state, log) == (S.ACTIVE, [None, 2])
+
+
 async def test_withdrawing_one_service_unloads_only_its_dependants(root: Context) -> None:
     foo, _bar = root.provide("foo", 1), root.provide("bar", 2)
     a, b = root.inject(["foo"], lambda ctx: None), root.inject(["bar"], lambda ctx: None)

@@ -551,8 +551,11 @@ def test_kernel_coroutines_that_are_closed_end_quietly(recwarn: pytest.WarningsR
         await never
 
     async def items() -> AsyncIterator[Callable[[], object]]:
-        yield wait
-        await never
+        try:
+            yield wait
+            await never
+        finally:
+            await asyncio.sleep(0)
 
     async def main() -> None:
         root.plugin(lambda ctx: wait())

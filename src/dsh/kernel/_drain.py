@@ -48,7 +48,7 @@ async def drain(fiber: Fiber, bindings: Sequence[Binding]) -> None:
     if fiber._drains is None:
         fiber._drains = []
     fiber._drains.append(wait)
-    fiber.kernel.recheck_drains()
+    fiber.kernel.recheck_waits()
     fiber.kernel.draining[fiber] = None
     try:
         while _find_holders(fiber, bindings, wait, released):

@@ -18,6 +18,7 @@ from dsh.kernel.errors import WrongLoop
 from dsh.kernel.registry import Registry
 
 if TYPE_CHECKING:
+    from dsh.kernel._stack import Join
     from dsh.kernel.fiber import Fiber
 
 _HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120  # pathlib would cost the import
@@ -48,6 +49,7 @@ class RootState:
         "_rechecking",
         "draining",
         "hub",
+        "joins",
         "owned",
         "registry",
         "reporter",
@@ -70,6 +72,7 @@ class RootState:
         self.tasks: set[asyncio.Task[Any]] = set()
         self.owned: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self.draining: dict[Fiber, None] = {}
+        self.joins: dict[Join, None] = {}
         self.reporter: Reporter = log_report
         self.root_fiber: Fiber
 
@@ -109,7 +112,8 @@ class RootState:
         """Run kernel work in a task that is kept until it ends.
 
         Args:
-            coro: Reports its own errors; never raises but for cancellation.
+            coro: Reports its own errors; never raises but for cancellation. It awaits ``begin``
+                first, which is passed here: a cancelled task must not skip what has to be undone.
             name: The task's name.
             inherit: Run in a copy of the caller's context variables, not of the root's.
             forgets: The work itself takes its task out of ``tasks``, which is cheaper.
@@ -119,7 +123,8 @@ class RootState:
         except WrongLoop:
             coro.close()
             raise
-        context = None if inherit else self._base_context.copy()
+        context = contextvars.copy_context() if inherit else self._base_context.copy()
+        context.run(coro.send, None)
         task = loop.create_task(coro, name=name, context=context)
         self.tasks.add(task)
         if not forgets:
@@ -154,17 +159,19 @@ class RootState:
             holder.name,
         )
 
-    def recheck_drains(self) -> None:
-        """Let unloading providers look again, soon and once, at whom they can wait for.
+    def recheck_waits(self) -> None:
+        """Let those who wait look again, soon and once, whether they can.
 
         Called whenever one fiber starts to wait for another: that may have closed a circle.
         """
-        if self.draining and not self._rechecking:
+        if (self.draining or self.joins) and not self._rechecking:
             self._rechecking = True
-            asyncio.get_running_loop().call_soon(self._recheck_drains)
+            asyncio.get_running_loop().call_soon(self._recheck_waits)
 
-    def _recheck_drains(self) -> None:
+    def _recheck_waits(self) -> None:
         self._rechecking = False
+        for join in reversed(tuple(self.joins)):
+            join.give_up_if_circular()
         for fiber in tuple(self.draining):
             fiber.wake_drain()
 

@@ -72,8 +72,8 @@ async def resume_async(items: AsyncIterator[Any], label: str) -> None:
 
 
 def close_coroutine(work: object) -> None:
-    """Close a coroutine that may not have begun; one that has ended is left as it is."""
-    if type(work) is CoroutineType:
+    """Close a coroutine that has not begun; any other is left as it is."""
+    if type(work) is CoroutineType and not work.cr_running and not work.cr_suspended:
         work.close()
 
 

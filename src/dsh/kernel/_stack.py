@@ -8,8 +8,9 @@ consults the frames, so that code which waits for itself gets an error and not a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextvars import ContextVar
+from types import coroutine
 from typing import TYPE_CHECKING, Any
 
 from dsh.kernel.errors import ReentrantAwait
@@ -58,7 +59,27 @@ def live_frames() -> Iterator[Frame]:
         frame = frame.outer
 
 
-async def wait_task(task: asyncio.Future[Any]) -> None:
+@coroutine
+def begin() -> Generator[None, None, None]:
+    """Where kernel work stands when its task is made.
+
+    A task that is cancelled before its first step would else skip its work altogether; so the
+    work itself gets that cancellation, here.
+    """
+    yield
+
+
+async def begin_anyway() -> None:
+    """Begin work that has to run; a cancellation before its first step reaches it later."""
+    try:
+        await begin()
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None:
+            task.cancel()
+
+
+async def wait_task(task: asyncio.Future[Any], join: Join | None = None) -> None:
     """Wait for a task's end; its result is not looked at, and cancelling us leaves it alone."""
     if task.done():
         return
@@ -69,6 +90,8 @@ async def wait_task(task: asyncio.Future[Any]) -> None:
             done.set_result(None)
 
     task.add_done_callback(wake)
+    if join is not None:
+        join.done = done
     try:
         await done
     finally:
@@ -86,6 +109,63 @@ def check_effect_join(effect: Effect) -> None:
             raise ReentrantAwait(f"effect {effect.label!r}", "its own setup or undo")
 
 
+class Join:
+    """One wait for a fiber from inside transitions: who would have to go on for them to end."""
+
+    __slots__ = ("done", "frames", "target")
+
+    def __init__(self, target: Fiber, frames: list[Frame]) -> None:
+        self.target = target
+        self.frames = frames
+        self.done: asyncio.Future[None] | None = None
+        for frame in frames:
+            waits = frame.fiber._waits
+            if waits is None:
+                waits = frame.fiber._waits = {}
+            waits[self] = None
+
+    def holds(self, fiber: Fiber) -> bool:
+        """Whether the fiber's transition still runs, and with it what waits here."""
+        return any(frame.alive and frame.fiber is fiber for frame in self.frames)
+
+    def check(self) -> None:
+        """Refuse to wait for what waits for us.
+
+        Raises:
+            ReentrantAwait: the current code is part of what would have to end first.
+        """
+        target = self.target
+        for frame in self.frames:
+            fiber = frame.fiber
+            if not frame.alive:
+                continue
+            if (
+                fiber is target
+                or is_ancestor(target, fiber)
+                or reaches(target, fiber, drains=False)
+            ):
+                raise ReentrantAwait(f"the transition of plugin {target.name!r}", _where(frame))
+
+    def give_up_if_circular(self) -> None:
+        """Raise in whoever waits when others started to wait for it meanwhile."""
+        try:
+            self.check()
+        except ReentrantAwait as error:
+            self.end()
+            if self.done is not None and not self.done.done():
+                self.done.set_exception(error)
+
+    def end(self) -> None:
+        """Wait no more."""
+        self.target.kernel.joins.pop(self, None)
+        for frame in self.frames:
+            waits = frame.fiber._waits
+            if waits is not None:
+                waits.pop(self, None)
+                if not waits:
+                    frame.fiber._waits = None
+
+
 async def join_fiber(fiber: Fiber, work: asyncio.Future[Any] | None = None) -> None:
     """Wait for ``work``, then follow a fiber's transitions until none is in flight.
 
@@ -94,51 +174,30 @@ async def join_fiber(fiber: Fiber, work: asyncio.Future[Any] | None = None) -> N
     """
     if fiber._driver is None and work is None:
         return
-    waiting = _waiting_fibers(fiber)
-    for waiter in waiting:
-        waits = waiter._waits
-        if waits is None:
-            waits = waiter._waits = {}
-        waits[fiber] = waits.get(fiber, 0) + 1
-    if waiting:
-        fiber.kernel.recheck_drains()
+    frames = list(live_frames())
+    if not frames:
+        await _follow(fiber, work, None)
+        return
+    join = Join(fiber, frames)
     try:
-        if work is not None:
-            await wait_task(work)
-        while (driver := fiber._driver) is not None and not driver.done():
-            await wait_task(driver)
+        join.check()
+        fiber.kernel.joins[join] = None
+        fiber.kernel.recheck_waits()
+        await _follow(fiber, work, join)
     finally:
-        for waiter in waiting:
-            _drop_edge(waiter, fiber)
+        join.end()
 
 
-def _waiting_fibers(target: Fiber) -> list[Fiber]:
-    waiting: list[Fiber] = []
-    for frame in live_frames():
-        fiber = frame.fiber
-        if fiber is target or is_ancestor(target, fiber) or reaches(target, fiber, drains=False):
-            raise ReentrantAwait(f"the transition of plugin {target.name!r}", _where(frame))
-        if fiber not in waiting:
-            waiting.append(fiber)
-    return waiting
+async def _follow(fiber: Fiber, work: asyncio.Future[Any] | None, join: Join | None) -> None:
+    if work is not None:
+        await wait_task(work, join)
+    while (driver := fiber._driver) is not None and not driver.done():
+        await wait_task(driver, join)
 
 
 def _where(frame: Frame) -> str:
     inside = f"plugin {frame.fiber.name!r}"
     return f"effect {frame.effect.label!r} of {inside}" if frame.effect is not None else inside
-
-
-def _drop_edge(waiter: Fiber, target: Fiber) -> None:
-    waits = waiter._waits
-    if waits is None:
-        return
-    left = waits.get(target, 0) - 1
-    if left > 0:
-        waits[target] = left
-    else:
-        waits.pop(target, None)
-        if not waits:
-            waiter._waits = None
 
 
 def is_ancestor(above: Fiber, below: Fiber) -> bool:
@@ -181,7 +240,8 @@ def reaches(start: Fiber, goal: Fiber, *, drains: bool = True) -> bool:
     stack = [start]
     while stack:
         fiber = stack.pop()
-        following: list[Fiber] = [*(fiber._waits or ()), *(fiber._group or ())]
+        following = [join.target for join in fiber._waits or () if join.holds(fiber)]
+        following += fiber._group or ()
         if drains:
             following += [holder for drain in fiber._drains or () for holder in drain.left]
         for other in following:

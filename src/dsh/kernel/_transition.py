@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dsh.base.signal import AbortController, AbortedError
 from dsh.kernel._drain import drain
 from dsh.kernel._shapes import being_cancelled, close_coroutine
-from dsh.kernel._stack import enter_frame, rests_on, wait_task
+from dsh.kernel._stack import begin, enter_frame, rests_on, wait_task
 from dsh.kernel._stray import as_failure, guarded, is_close, told_to_stop
 from dsh.kernel.effect import LIVE, SETUP, Effect
 from dsh.kernel.errors import InactiveEffect
@@ -55,11 +55,14 @@ def _usable(fiber: Fiber, binding: Binding, optional: bool) -> bool:
     """Whether a fiber may load against a binding now.
 
     An optional service that rests on the fiber itself does not count: taking it would unload
-    its provider, whose return would reload the fiber, for ever.
+    its provider, whose return would reload the fiber, for ever. One that came to rest on the
+    fiber only after it was taken is kept.
     """
     if not binding.available(fiber.ctx):
         return False
-    return not optional or not rests_on(binding.owner, fiber)
+    if not optional or (fiber._store or {}).get(binding.name) is binding:
+        return True
+    return not rests_on(binding.owner, fiber)
 
 
 def mark_stale(fiber: Fiber) -> None:
@@ -92,6 +95,7 @@ async def drive(fiber: Fiber) -> None:
     frame = enter_frame(fiber)
     state = fiber.state
     try:
+        await begin()
         state = await _settle(fiber)
     except asyncio.CancelledError:
         try:
@@ -101,6 +105,7 @@ async def drive(fiber: Fiber) -> None:
         raise
     except BaseException as raised:
         if is_close(raised):
+            state = fiber.state
             raise
         # only a defect of the kernel comes here; it must not leave the fiber in between
         error = as_failure(raised, fiber, "transition")
@@ -324,7 +329,7 @@ async def _dispose_together(fiber: Fiber, group: list[Fiber]) -> None:
     try:
         for child in group:
             child.dispose()
-        fiber.kernel.recheck_drains()
+        fiber.kernel.recheck_waits()
         for child in group:
             while (driver := child._driver) is not None and not driver.done():
                 await wait_task(driver)

@@ -24,7 +24,7 @@ from dsh.kernel._shapes import (
     resume,
     resume_async,
 )
-from dsh.kernel._stack import check_effect_join, enter_frame, wait_task
+from dsh.kernel._stack import begin_anyway, check_effect_join, enter_frame, wait_task
 from dsh.kernel._stray import as_failure, is_close, told_to_stop
 from dsh.kernel.disposal import SETTLED, Disposal, EffectInfo
 from dsh.kernel.errors import InvalidEffect
@@ -49,7 +49,6 @@ class Effect(Handle, Awaitable["Effect"]):
         "__weakref__",
         "_error",
         "_fiber",
-        "_rest",
         "_serial",
         "_state",
         "_stop",
@@ -65,7 +64,6 @@ class Effect(Handle, Awaitable["Effect"]):
         self._state = LIVE
         self._stop = False
         self._task: asyncio.Task[None] | None = None
-        self._rest: Coroutine[Any, Any, None] | None = None
         self._error: BaseException | None = None
         kernel = fiber.kernel
         kernel.serial += 1
@@ -125,13 +123,7 @@ class Effect(Handle, Awaitable["Effect"]):
             return self._undo_now()
         if self._state == SETUP:
             self._stop = True
-        task, rest = self._task, self._rest
-        if task is None:
-            return None
-        if rest is not None and task.cancelled() and self._state != DONE:
-            # a loop that ends cancels tasks before their first step, too
-            return self._finish_setup(rest) if self._state == SETUP else rest
-        return wait_task(task)
+        return wait_task(self._task) if self._task is not None else None
 
     def forget(self) -> None:
         """End without undoing, because there is nothing left to undo."""
@@ -156,7 +148,6 @@ class Effect(Handle, Awaitable["Effect"]):
         if rest is None:
             self._state = LIVE
             return
-        self._rest = rest
         try:
             self._task = self._fiber.kernel.start(
                 self._finish_setup(rest), f"setup {self.label}", inherit=True
@@ -252,6 +243,7 @@ class Effect(Handle, Awaitable["Effect"]):
         self._undos.append(item)
 
     async def _finish_setup(self, rest: Awaitable[None]) -> None:
+        await begin_anyway()
         frame = enter_frame(self._fiber, self)
         try:
             await rest
@@ -264,7 +256,6 @@ class Effect(Handle, Awaitable["Effect"]):
                 self._error = self._report(error)
             self._stop = True
         self._state = LIVE
-        self._rest = None
         try:
             if self._stop:
                 undo = self._undo_now()
@@ -282,10 +273,10 @@ class Effect(Handle, Awaitable["Effect"]):
             self._start_undo(rest)
 
     def _start_undo(self, rest: Coroutine[Any, Any, None]) -> None:
-        self._rest = rest
         self._task = self._fiber.kernel.start(self._framed(rest), f"undo {self.label}")
 
     async def _framed(self, rest: Awaitable[None]) -> None:
+        await begin_anyway()
         frame = enter_frame(self._fiber, self)
         try:
             await rest
@@ -345,7 +336,7 @@ class Effect(Handle, Awaitable["Effect"]):
 
     def _finish(self) -> None:
         self._state = DONE
-        self._task = self._rest = None
+        self._task = None
         self._fiber._effects.pop(self._serial, None)
 
 

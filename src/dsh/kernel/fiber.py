@@ -40,6 +40,7 @@ from dsh.kernel.validation import validate_config
 if TYPE_CHECKING:
     from dsh.kernel._root import RootState
     from dsh.kernel._services import Binding
+    from dsh.kernel._stack import Join
     from dsh.kernel.context import Context
     from dsh.kernel.plugins import Runtime
 
@@ -133,7 +134,7 @@ class Fiber(Handle, Awaitable["Fiber"]):
         self._body: Effect | None = None
         self._setup: asyncio.Task[Any] | None = None
         self._stop: AbortController | None = None
-        self._waits: dict[Fiber, int] | None = None
+        self._waits: dict[Join, None] | None = None
         self._group: Sequence[Fiber] | None = None
         self._drains: list[_drain.Drain] | None = None
 
@@ -309,9 +310,7 @@ class Fiber(Handle, Awaitable["Fiber"]):
 
     def kick(self) -> None:
         """Start the driver if there is something to do and none runs."""
-        if self.state is DISPOSED:
-            return
-        if self._driver is not None and not self._driver.cancelled():
+        if self._driver is not None or self.state is DISPOSED:
             return
         alive = self.uid is not None
         if not alive and not self._effects and not self._dirty:

@@ -61,3 +61,10 @@ def test_hunks_turn_one_text_into_the_other(old: list[str], new: list[str]) -> N
         result += [*lines[done:start], diff["newText"]]
         done = start + len((diff["oldText"] or "").splitlines())
     assert "".join([*result, *lines[done:]]) == after
+
+
+def test_line_numbers_count_from_the_start_of_the_file() -> None:
+    before = "".join(f"{n}\n" for n in range(1, 100_001))
+    (diff,) = file_diffs("f", before, before.replace("\n99990\n", "\nnew\n"))
+    assert (diff["oldStart"], diff["newStart"]) == (99_987, 99_987)
+    assert diff["newText"] == "99987\n99988\n99989\nnew\n99991\n99992\n99993\n"

@@ -118,3 +118,12 @@ def test_a_lone_surrogate_cannot_be_written() -> None:
     with pytest.raises(FsError, match="lone surrogate at character 1") as caught:
         encode_text("a\ud800", "f")
     assert caught.value.code == "FS_NOT_TEXT"
+
+
+def test_an_edit_with_countless_overlapping_matches_is_refused_at_once() -> None:
+    with pytest.raises(FsError, match=r"lines 1, 1, 1, 1, 1, \.\.\."):
+        apply_edit("a" * 3_000_000, FsEdit("a" * 20_000, "b"), "p")
+
+
+def test_replacing_everything_in_a_huge_line_is_cheap() -> None:
+    assert apply_edit("ab" * 5_000_000, FsEdit("a", "", replace_all=True), "p") == "b" * 5_000_000

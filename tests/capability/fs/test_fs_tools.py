@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import asyncio
+import os
+import resource
+import socket
 from pathlib import Path
 from typing import Any, cast
 
@@ -331,3 +335,93 @@ async def test_changes_are_shown_as_diffs(desk: Desk) -> None:
 
 def test_errors_keep_their_code() -> None:
     assert FsError("x", code="FS_TOO_LARGE").code == "FS_TOO_LARGE"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/proc/self/environ",
+        "/proc/{pid}/environ",
+        "/proc/{pid}/mem",
+        "/proc/{pid}/task/{pid}/environ",
+        "/proc/../proc/self/environ",
+        "link",
+    ],
+)
+async def test_the_memory_of_processes_is_no_file(desk: Desk, workspace: Path, path: str) -> None:
+    os.symlink(f"/proc/{os.getpid()}/environ", workspace / "link")
+    for call in (
+        desk.call("read", file_path=path.format(pid=os.getpid())),
+        desk.call("write", file_path=path.format(pid=os.getpid()), content="x"),
+    ):
+        assert code(await call) == "FS_PERMISSION_DENIED"
+
+
+@pytest.mark.parametrize("name", ["-rf", "new\nline", " lead ", "*", "x" * 255, "漢字"])
+async def test_odd_names_are_names(desk: Desk, workspace: Path, name: str) -> None:
+    assert not (await desk.call("write", file_path=name, content="a\n")).is_error
+    assert not (await desk.call("edit", file_path=name, old_string="a", new_string="b")).is_error
+    assert "1: b" in body(await desk.call("read", file_path=name))
+    assert (workspace / name).read_text() == "b\n"
+
+
+@pytest.mark.parametrize("tool", ["read", "write"])
+@pytest.mark.parametrize("kind", ["pipe", "socket", "folder", "device", "loop"])
+async def test_what_is_no_file_is_refused_at_once(
+    desk: Desk, workspace: Path, kind: str, tool: str
+) -> None:
+    target = workspace / "odd"
+    listener = socket.socket(socket.AF_UNIX)
+    with listener:
+        match kind:
+            case "pipe":
+                os.mkfifo(target)
+            case "socket":
+                listener.bind(str(target))
+            case "folder":
+                target.mkdir()
+            case "device":
+                os.symlink("/dev/zero", target)
+            case "loop":
+                os.symlink("odd", target)
+        extra = {"content": "x"} if tool == "write" else {}
+        result = await desk.call(tool, file_path="odd", **extra)
+    expected = {"FS_NOT_REGULAR_FILE", "FS_IO_ERROR", "FS_SANDBOX_DENIED"}
+    assert code(result) in expected
+
+
+async def test_a_full_disk_leaves_the_old_content_and_nothing_else(
+    desk: Desk, workspace: Path
+) -> None:
+    (workspace / "f").write_text("old")
+    await desk.call("read", file_path="f")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        result = await desk.call("write", file_path="f", content="x" * 5000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert code(result) == "FS_IO_ERROR"
+    assert names(workspace) == ["f"]
+    assert (workspace / "f").read_text() == "old"
+
+
+async def test_of_edits_at_once_each_sees_the_one_before(desk: Desk, workspace: Path) -> None:
+    (workspace / "f").write_text("0 1 2 3\n")
+    await desk.call("read", file_path="f")
+    results = await asyncio.gather(
+        *(desk.call("edit", file_path="f", old_string=str(n), new_string="x") for n in range(4))
+    )
+    done = [result for result in results if not result.is_error]
+    assert (workspace / "f").read_text().count("x") == len(done) >= 1
+    assert {code(result) for result in results if result.is_error} <= {"FS_STALE_VERSION"}
+
+
+async def test_a_long_line_and_a_long_file_are_read_in_bounded_text(
+    desk: Desk, workspace: Path
+) -> None:
+    (workspace / "line").write_bytes(b"x" * (50 << 20))
+    (workspace / "file").write_bytes(b"some words\n" * (9 << 20))
+    assert len(text(await desk.call("read", file_path="line"))) < 3000
+    shown = body(await desk.call("read", file_path="file", offset=9 << 20))
+    assert f"{9 << 20}: some words" in shown

@@ -149,3 +149,18 @@ async def test_unloading_the_runtime_unloads_the_sandbox_first(root: Context) ->
     await root.plugin(LocalSandbox)
     await fiber.dispose()
     assert root.get(SandboxProvider) is None
+
+
+async def test_a_runner_on_path_is_not_taken(
+    root: Context,
+    runtime: SubprocessRuntime,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake_bwrap(tmp_path, f"touch {tmp_path}/ran", monkeypatch)
+    monkeypatch.setattr(backends, "SYSTEM_FOLDERS", ("/no/such/folder",))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    sandbox = await provider(root, backends=["bwrap"])
+    with pytest.raises(SandboxUnavailable, match="system's folders"):
+        await sandbox.confine(["true"], policy(tmp_path))
+    assert not (tmp_path / "ran").exists()

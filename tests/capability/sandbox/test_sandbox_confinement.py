@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from dsh.capability.sandbox.service import ResolvedPolicy, SandboxMode, SandboxProvider
-from dsh.capability.subprocess.service import Collect, ProcessExit, SpawnSpec, SubprocessRuntime
+from dsh.capability.sandbox.local import LocalSandbox
+from dsh.capability.sandbox.service import (
+    ResolvedPolicy,
+    SandboxMode,
+    SandboxProvider,
+    SandboxUnavailable,
+)
+from dsh.capability.subprocess.service import (
+    Collect,
+    ProcessExit,
+    SpawnFailed,
+    SpawnSpec,
+    SubprocessRuntime,
+)
 from dsh.capability.subprocess.supervisor import landlock
+from dsh.kernel import Context
 
 ALL = Collect(max_bytes=1 << 20)
 
@@ -22,6 +37,7 @@ class Box:
     """Runs scripts in a workspace under a policy."""
 
     def __init__(self, runtime: SubprocessRuntime, sandbox: SandboxProvider, folder: Path) -> None:
+        folder = folder.resolve()
         self.root, self.temp, self.beside = folder / "ws", folder / "temp", folder / "beside"
         for path in (self.root, self.temp, self.beside):
             path.mkdir()
@@ -34,7 +50,7 @@ class Box:
             SpawnSpec(
                 argv=confined.argv,
                 cwd=self.root,
-                env={"TMPDIR": str(self.temp)},
+                env={"TMPDIR": str(self.temp), **confined.runner_env},
                 stdout=ALL,
                 stderr=ALL,
                 grants=confined.grants,
@@ -53,7 +69,7 @@ class Box:
 
 @pytest.fixture
 def box(runtime: SubprocessRuntime, sandbox: SandboxProvider, tmp_path: Path) -> Box:
-    return Box(runtime, sandbox, tmp_path.resolve())
+    return Box(runtime, sandbox, tmp_path)
 
 
 async def test_read_only_refuses_the_workspace_and_its_folder_for_temporary_files(
@@ -170,3 +186,104 @@ async def test_root_gets_no_device_by_which_it_could_pass_the_policy_by(box: Box
     ended, _ = await box.run("workspace-write", f"mknod disk b 8 0 2> /dev/null || {refusal}")
     assert ended.exit_code == 1
     assert os.listdir(box.root) == []
+
+
+ESCAPES = {
+    "through the root of another process": "echo x > /proc/{dsh}/root{beside}/new",
+    "through the root of a process inside": "echo x > /proc/self/root{beside}/new",
+    "through the folder of another process": "echo x > /proc/{dsh}/cwd/new",
+    "by tracing dsh": "python3 -c 'import ctypes; raise SystemExit(0 if ctypes.CDLL(None)"
+    ".ptrace(16, {dsh}, 0, 0) == 0 else 1)'",
+    "by a signal to dsh": "kill -0 {dsh}",
+    "by the environment of dsh": "cat /proc/{dsh}/environ",
+    "by the memory of dsh": "cat /proc/{dsh}/maps",
+    "by a hard link to a file outside": "ln {beside}/old here",
+    "by mounting": "mount --bind {beside} {root}",
+    "by another root": "chroot / touch {beside}/new",
+    "by a device": "mknod disk b 8 0",
+    # Opened, not written: what is at stake here is the machine's own.
+    "by a kernel setting": "exec 3>> /proc/sys/kernel/domainname",
+    "by a setting of a device": "exec 3>> /sys/power/state",
+    "by removing the workspace itself": "rm -rf {root}",
+    "by renaming the workspace": "mv {root} {root}2",
+    "into the folder of another session": "echo x > {other}/new",
+}
+
+
+@pytest.mark.parametrize("way", ESCAPES)
+async def test_no_way_leads_out_of_the_workspace(
+    runtime: SubprocessRuntime,
+    sandbox: SandboxProvider,
+    tmp_path: Path,
+    way: str,
+) -> None:
+    box = Box(runtime, sandbox, tmp_path)
+    other = box.root.parent / "other session"
+    other.mkdir()
+    (box.beside / "old").write_text("kept")
+    facts = {"dsh": os.getpid(), "beside": box.beside, "root": box.root, "other": f"'{other}'"}
+    refusal = "{ echo 'permission denied, read-only file system' >&2; exit 1; }"
+
+    ended, _ = await box.run("workspace-write", f"{ESCAPES[way].format(**facts)} || {refusal}")
+
+    assert ended == ProcessExit(1, None)
+    assert (box.beside / "old").read_text() == "kept"
+    assert os.listdir(box.beside) == ["old"]
+    assert os.listdir(other) == []
+    assert box.root.is_dir()
+    assert not exists("new")
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    """A library that leaves a file beside the workspace when it is loaded into a program."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no compiler")
+    source, built = tmp_path / "planted.c", tmp_path / "planted.so"
+    source.write_text(
+        "#include <fcntl.h>\n__attribute__((constructor)) static void run(void) {"
+        f' open("{tmp_path}/ran", O_CREAT | O_WRONLY, 0600); }}'
+    )
+    subprocess.run([compiler, "-shared", "-o", built, source], check=True)
+    return built
+
+
+@pytest.mark.parametrize("backend", ["bwrap", "landlock"])
+async def test_code_that_the_workspace_has_loaded_runs_inside_only(
+    root: Context,
+    runtime: SubprocessRuntime,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    library: Path,
+    backend: str,
+) -> None:
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    monkeypatch.setenv("BASH_ENV", str(tmp_path / "rc"))
+    (tmp_path / "rc").write_text(f"echo x > {tmp_path}/ran\n")
+    await root.plugin(LocalSandbox, {"backends": [backend]})
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    box = Box(runtime, root.require(SandboxProvider), folder)
+    try:
+        ended, out = await box.run("workspace-write", "echo $LD_PRELOAD")
+    except SandboxUnavailable as error:
+        pytest.skip(error.message)
+    assert (ended, out) == (ProcessExit(0, None), f"{library}\n")
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_a_granted_folder_that_became_a_link_is_refused(
+    runtime: SubprocessRuntime, sandbox: SandboxProvider, tmp_path: Path, backend: str
+) -> None:
+    if backend != "landlock":
+        pytest.skip("only Landlock opens the granted folder itself")
+    box = Box(runtime, sandbox, tmp_path)
+    for swapped in (box.temp, box.root.parent):
+        os.rename(swapped, f"{swapped}-moved")
+        os.symlink(f"{swapped}-moved", swapped)
+        with pytest.raises(SpawnFailed) as caught:
+            await box.run("workspace-write", "true")
+        assert caught.value.stage == "confine"
+        os.unlink(swapped)
+        os.rename(f"{swapped}-moved", swapped)

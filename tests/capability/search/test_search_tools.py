@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from pathlib import Path
 from typing import Any, cast
@@ -9,6 +10,9 @@ import pytest
 from search_harness import Desk, code, mount, text, value
 
 from dsh.capability.search import tools
+from dsh.capability.search.engine import Bounds, engine_for
+from dsh.capability.search.service import LineQuery, Scope, SearchError
+from dsh.capability.subprocess.service import SubprocessRuntime
 from dsh.execution.prompt.service import AssembleContext, SystemPrompt
 from dsh.execution.tools.events import TOOLS_EXECUTE, ToolDispatch
 from dsh.execution.tools.service import ToolResult, ToolResultFacts, ToolRuntime
@@ -377,3 +381,50 @@ async def test_a_demanded_ripgrep_that_is_missing_fails_at_the_call(
         result = await desk.call("glob", pattern="*")
         assert code(result) == "SEARCH_FAILED"
         assert "'rg'" in text(result)
+
+
+async def test_the_environment_of_dsh_cannot_be_searched(desk: Desk, workspace: Path) -> None:
+    os.symlink(f"/proc/{os.getpid()}/environ", workspace / "link")
+    for path in (f"/proc/{os.getpid()}/environ", "/proc/../proc/self/environ", "link"):
+        result = await desk.call("grep", pattern="PATH=", path=path)
+        assert code(result) == "SEARCH_FAILED"
+        assert "PATH=" not in text(result)
+    assert code(await desk.call("grep", pattern="x", path="/proc/self")) == "SEARCH_FAILED"
+
+
+async def test_pipes_and_devices_are_not_waited_for(desk: Desk, workspace: Path) -> None:
+    os.mkfifo(workspace / "pipe")
+    for path in ("pipe", "/dev/zero"):
+        assert code(await desk.call("grep", pattern="x", path=path)) == "SEARCH_FAILED"
+
+
+async def test_a_program_planted_as_ripgrep_changes_nothing(
+    root: Context, runtime: SubprocessRuntime, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if runtime.grants_enforcement() is None:
+        pytest.skip("this kernel does not offer Landlock")
+    planted = workspace / "rg"
+    planted.write_text(f"#!/bin/sh\necho x > {workspace}/ran\n")
+    planted.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{workspace}:{os.environ['PATH']}")
+    engine = engine_for("ripgrep", runtime, Bounds(1000, 1000, 1.0))
+    with contextlib.suppress(SearchError):
+        await engine.lines(LineQuery(Scope(str(workspace), "."), "x", ()), None)
+    assert not (workspace / "ran").exists()
+
+
+async def test_a_huge_binary_file_without_lines_is_skipped_in_little_memory(
+    root: Context, workspace: Path
+) -> None:
+    (workspace / "image").write_bytes(b"x" * (1 << 25))
+    os.truncate(workspace / "image", 1 << 36)
+    plant(workspace, "f")
+    desk = await mount(root, workspace, engine="python", timeoutMs=10_000)
+    assert await matches(desk, "needle") == [("f", 1, "needle")]
+
+
+async def test_a_cycle_of_links_is_not_followed(desk: Desk, workspace: Path) -> None:
+    plant(workspace, "a/f")
+    os.symlink("..", workspace / "a" / "up")
+    assert await matches(desk, "needle") == [("a/f", 1, "needle")]
+    assert await paths(desk, "**/f") == ["a/f"]

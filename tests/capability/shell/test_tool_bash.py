@@ -194,3 +194,29 @@ async def test_views_for_user_interfaces(bash: Bash) -> None:
         "cwd": "sub",
     }
     assert definition.present_call({"command": 1}) is None
+
+
+async def test_a_cancelled_command_ends_before_its_call_is_given_up(
+    root: Context, mount: Mount, policy: SandboxPolicy, sandbox: object, agent: Any
+) -> None:
+    for module in (
+        "dsh.capability.shell.sandboxed",
+        "dsh.execution.tools.runtime",
+        "dsh.capability.shell.environment",
+        "dsh.capability.shell.tool_bash",
+    ):
+        await mount(module)
+    bash = Bash(root.require(ToolRuntime), agent)
+    ready = policy.temp_dir(agent.session.id) / "ready"
+    os.mkfifo(ready)
+    script = "trap '' TERM INT HUP; echo > $TMPDIR/ready; while :; do sleep 1000; done"
+    call = asyncio.create_task(bash.result(script))
+    await asyncio.to_thread(ready.read_bytes)
+
+    bash.controller.abort("cancelled")
+
+    result = await call
+    assert result.is_error
+    assert result.error.info is not None
+    assert result.error.info.code in ("ABORTED", "TOOL_ABORTED")
+    assert bash.tools.strays() == ()

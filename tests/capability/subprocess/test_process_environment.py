@@ -42,3 +42,19 @@ def test_the_list_can_be_longer_and_have_exceptions() -> None:
 def test_explicit_values_win_and_none_removes() -> None:
     env = Scrubber().environment({"A": "1", "B": "2"}, {"A": None, "MY_KEY": "given", "Z": None})
     assert env == {"B": "2", "MY_KEY": "given"}
+
+
+def test_a_secret_is_left_out_under_every_name() -> None:
+    ambient = {
+        "DEEPSEEK_API_KEY": "sk-0123456789abcdef",
+        "COPY": "sk-0123456789abcdef",
+        "OPTIONS": "--header=sk-0123456789abcdef --quiet",
+        "PATH": "/usr/bin",
+    }
+    assert Scrubber().environment(ambient) == {"PATH": "/usr/bin"}
+
+
+@pytest.mark.parametrize("value", ["us", "", "/usr/local/share/keys"])
+def test_a_short_word_or_a_path_is_no_secret_elsewhere(value: str) -> None:
+    ambient = {"SOME_KEY": value, "OTHER": f"{value}/x"}
+    assert Scrubber().environment(ambient) == {"OTHER": f"{value}/x"}

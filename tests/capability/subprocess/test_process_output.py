@@ -15,7 +15,7 @@ from dsh.capability.subprocess.service import Collect, SpawnSpec, Spill, Subproc
 
 def window(max_bytes: int, keep: Keep = "tail", spill: Spill | None = None) -> OutputWindow:
     collect = Collect(max_bytes=max_bytes, keep=keep, spill=spill)
-    return OutputWindow(collect, "stdout", lambda: Path("/no/such/folder"))
+    return OutputWindow(collect, "stdout")
 
 
 @given(st.lists(st.binary(max_size=40), max_size=20), st.integers(1, 60))

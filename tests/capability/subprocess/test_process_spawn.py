@@ -408,3 +408,48 @@ async def test_the_handler_of_a_stopped_program_runs(runtime: SubprocessRuntime)
     process.terminate()
 
     assert await process.wait() == ProcessExit(5, None)
+
+
+@pytest.mark.parametrize("folder", [".", "", "bin"])
+async def test_relative_folders_of_path_are_not_searched(
+    runtime: SubprocessRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    for place in (tmp_path, tmp_path / "bin"):
+        place.mkdir(exist_ok=True)
+        (place / "planted").write_text("#!/bin/sh\n")
+        (place / "planted").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ExecutableNotFound):
+        await runtime.resolve_executable("planted", env={"PATH": f"{folder}:/usr/bin"})
+
+
+async def test_a_command_has_its_three_descriptors_and_no_other(
+    runtime: SubprocessRuntime,
+) -> None:
+    script = "import os; print(*sorted(int(n) for n in os.listdir('/proc/self/fd')))"
+    listing = runtime.spawn(
+        SpawnSpec(argv=(sys.executable, "-S", "-c", script), cwd="/", stdout=Collect(max_bytes=100))
+    )
+    await listing.wait()
+    assert listing.collected_stdout is not None
+    assert listing.collected_stdout.text() == "0 1 2 3\n"  # 3 is the listing itself
+
+
+def shown(pid: int, name: str) -> bytes:
+    return Path(f"/proc/{pid}/{name}").read_bytes()
+
+
+async def test_no_supervisor_shows_the_environment_of_dsh(
+    runtime: SubprocessRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEEPSEEK_API_KEY", "sk-0123456789abcdef")
+    process = runtime.spawn(SpawnSpec(argv=("cat",), cwd="/", stdin="pipe"))
+    pid = await process.started()
+    for _ in range(3):
+        assert b"sk-0123456789abcdef" not in shown(pid, "environ")
+        pid = int(shown(pid, "stat").rpartition(b")")[2].split()[1])
+        if pid == os.getpid():
+            break
+    assert pid == os.getpid()
+    process.terminate()
+    await process.wait_for_exit()

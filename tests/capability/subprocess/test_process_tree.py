@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Awaitable, Callable
@@ -18,6 +21,7 @@ from dsh.capability.subprocess.forkserver import ForkServer
 from dsh.capability.subprocess.service import (
     Collect,
     ProcessExit,
+    ProcessHandle,
     SpawnFailed,
     SpawnSpec,
     SubprocessError,
@@ -229,7 +233,8 @@ async def test_a_fork_server_killed_before_it_forked_fails_the_spawn(
     os.kill(server, signal.SIGSTOP)
     second = runtime.spawn(SpawnSpec(argv=("true",), cwd="/"))
     waiting = asyncio.create_task(second.wait())
-    await asyncio.sleep(0)
+    for _ in range(20):  # until the request is with the server that stands still
+        await asyncio.sleep(0)
 
     os.kill(server, signal.SIGKILL)
     await gone(server)
@@ -291,3 +296,177 @@ async def test_a_fork_storm_is_ended(runtime: SubprocessRuntime) -> None:
     process.terminate()
 
     assert await process.wait_for_exit()
+
+
+RUNAWAY = """
+#include <time.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    time_t end = time(0) + 20;
+    while (time(0) < end) {
+        if (fork()) _exit(0);
+        if (count > 1) setsid();
+    }
+}
+"""
+
+
+@pytest.fixture
+def runaway(tmp_path: Path) -> Path:
+    """A program that lives on in its child all the time, faster than an interpreter could."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no compiler")
+    program = tmp_path / "runaway"
+    (tmp_path / "runaway.c").write_text(RUNAWAY)
+    subprocess.run([compiler, "-O2", "-o", program, tmp_path / "runaway.c"], check=True)
+    return program
+
+
+@pytest.mark.parametrize("how", [(), ("new session",)])
+async def test_a_process_that_forks_and_exits_all_the_time_is_caught(
+    runtime: SubprocessRuntime, runaway: Path, how: tuple[str, ...]
+) -> None:
+    process = runtime.spawn(SpawnSpec(argv=(str(runaway), *how), cwd="/", grace_s=0.1))
+    await process.started()
+    assert await process.wait() == ProcessExit(0, None)
+
+    process.terminate()
+
+    assert await process.wait_for_exit()
+
+
+async def test_a_forking_tree_ends_within_the_ladder(runtime: SubprocessRuntime) -> None:
+    script = (
+        "trap '' TERM; f() { if [ $1 -gt 0 ]; then f $(($1-1)) & f $(($1-1)) & wait;"
+        " else echo leaf; sleep 1000; fi; }; f 5"
+    )
+    process = runtime.spawn(SpawnSpec(argv=("bash", "-c", script), cwd="/", grace_s=0.1))
+    await process.started()
+    assert process.stdout is not None
+    await process.stdout.readexactly(len("leaf\n") * 32)
+
+    process.terminate()
+
+    assert await process.wait_for_exit()
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["kill -STOP $$", "exec 0<&- 1>&- 2>&-; trap '' TERM HUP INT; while :; do sleep 1000; done"],
+)
+async def test_a_command_that_stops_or_hides_ends_within_the_ladder(
+    runtime: SubprocessRuntime, script: str
+) -> None:
+    process = runtime.spawn(SpawnSpec(argv=("bash", "-c", script), cwd="/", grace_s=0.1))
+    await process.started()
+    process.terminate()
+    assert await process.wait_for_exit()
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3, 8, 21])
+async def test_a_caller_cancelled_at_any_step_leaves_no_descriptor_and_no_process(
+    runtime: SubprocessRuntime, steps: int
+) -> None:
+    first = runtime.spawn(SpawnSpec(argv=("true",), cwd="/", stdout="ignore", stderr="ignore"))
+    await first.wait_for_exit()
+    await first.wait()
+    before = sorted(os.listdir("/proc/self/fd"))
+
+    async def use() -> None:
+        process = runtime.spawn(
+            SpawnSpec(
+                argv=TREE,
+                cwd="/",
+                grace_s=0.1,
+                stdin=b"x" * 200_000,
+                stdout=Collect(max_bytes=100),
+                stderr="ignore",
+            )
+        )
+        try:
+            await process.wait()
+        finally:
+            process.terminate()
+            assert await process.wait_for_exit()
+
+    user = asyncio.create_task(use())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    user.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await user
+    await asyncio.sleep(0)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+async def test_too_few_descriptors_fail_some_spawns_and_nothing_else(
+    runtime: SubprocessRuntime,
+) -> None:
+    def spawn() -> ProcessHandle:
+        quiet = Collect(max_bytes=10)
+        return runtime.spawn(SpawnSpec(argv=("sleep", "0.1"), cwd="/", stdout=quiet, stderr=quiet))
+
+    assert await spawn().wait() == ProcessExit(0, None)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 12, limits[1]))
+    try:
+        waits = [spawn().wait() for _ in range(12)]
+        results = await asyncio.gather(*waits, return_exceptions=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert {type(result) for result in results} == {SpawnFailed, ProcessExit}
+    assert await spawn().wait() == ProcessExit(0, None)
+
+
+async def test_fifty_commands_at_once_all_end_with_their_output(
+    runtime: SubprocessRuntime,
+) -> None:
+    script = "head -c 200000 /dev/zero | tr '\\0' x; echo err >&2; exit 3"
+    collect = Collect(max_bytes=1000)
+    processes = [
+        runtime.spawn(
+            SpawnSpec(argv=("bash", "-c", script), cwd="/", stdout=collect, stderr=collect)
+        )
+        for _ in range(50)
+    ]
+    for process in processes:
+        assert await process.wait() == ProcessExit(3, None)
+        assert process.collected_stdout is not None
+        assert process.collected_stdout.total_bytes == 200_000
+
+
+KILLER = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from supervisor import tree
+readable, writable = os.pipe()
+child = os.fork()
+if child == 0:
+    os.setsid()
+    os.fork()  # of the group that the child leads, but nobody's child that could be listed
+    os.write(writable, b"+")
+    os.read(0, 1)
+os.close(writable)
+os.read(readable, 1), os.read(readable, 1)
+spared = tree.kill_children(frozenset([child]))
+killed = tree.kill_children()
+status = os.waitpid(child, 0)[1]
+print(len(spared), killed == {child}, os.waitstatus_to_exitcode(status), os.read(readable, 1))
+"""
+
+
+async def test_children_are_killed_with_the_groups_they_lead(runtime: SubprocessRuntime) -> None:
+    folder = str(Path(tree.__file__).parent.parent)
+    process = runtime.spawn(
+        SpawnSpec(
+            argv=(sys.executable, "-I", "-S", "-c", KILLER, folder),
+            cwd="/",
+            stdin="pipe",
+            stdout=Collect(max_bytes=1000),
+            stderr="inherit",
+        )
+    )
+    assert await process.wait() == ProcessExit(0, None)
+    assert process.collected_stdout is not None
+    assert process.collected_stdout.text() == "0 True -9 b''\n"

@@ -40,7 +40,7 @@ def test_whatever_a_plugin_raises_is_one_line_about_its_row(
     done = dsh.run("--profile", "p")
     line = one_line(done)
     assert 'row "app"' in line
-    assert line.endswith(problem)
+    assert problem in line
 
 
 @pytest.mark.parametrize("raised", ["SystemExit(3)", "type('Odd', (BaseException,), {})('x')"])

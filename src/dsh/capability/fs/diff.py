@@ -40,8 +40,41 @@ def file_diffs(path: str, before: str | None, after: str) -> list[FileDiff]:
     """
     if before is None:
         return _bounded([{"path": path, "oldText": None, "newText": after}])
+    before, after, skipped = _without_shared_ends(before, after)
     old, new = _lines(before), _lines(after)
-    return _bounded([_diff(path, old, new, *hunk) for hunk in _hunks(old, new)])
+    diffs = [_diff(path, old, new, *hunk) for hunk in _hunks(old, new)]
+    for diff in diffs:
+        diff["oldStart"] += skipped
+        diff["newStart"] += skipped
+    return _bounded(diffs)
+
+
+def _without_shared_ends(before: str, after: str) -> tuple[str, str, int]:
+    """Cut off what both share at their ends, but for context: most of a big file, most times.
+
+    Returns:
+        Both texts, and how many lines are missing at their start.
+    """
+    start = before.rfind("\n", 0, _common_chars(before, after)) + 1
+    for _ in range(CONTEXT_LINES):
+        start = before.rfind("\n", 0, max(start - 1, 0)) + 1
+    old, new = before[start:], after[start:]
+    end = len(old) - _common_chars(old, new, at_end=True)
+    for _ in range(CONTEXT_LINES + 1):
+        end = old.find("\n", end) + 1 or len(old)
+    surplus = len(old) - end
+    return old[:end], new[: len(new) - surplus], before.count("\n", 0, start)
+
+
+def _common_chars(left: str, right: str, *, at_end: bool = False) -> int:
+    """Length of the common prefix, or suffix, found by halving."""
+    least, most = 0, min(len(left), len(right))
+    while least < most:
+        half = (least + most + 1) // 2
+        piece = right[len(right) - half :] if at_end else right[:half]
+        same = left.endswith(piece) if at_end else left.startswith(piece)
+        least, most = (half, most) if same else (least, half - 1)
+    return least
 
 
 def _lines(text: str) -> list[str]:

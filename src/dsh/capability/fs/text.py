@@ -112,6 +112,8 @@ def apply_edit(original: str, edit: FsEdit, path: str) -> str:
     if not old or old == new:
         problem = "old_string is empty" if not old else "old_string and new_string are the same"
         raise FsError(f"the edit of {path!r} changes nothing: {problem}", code="FS_EDIT_NOT_FOUND")
+    if edit.replace_all and "\r" not in original and old in original:
+        return original.replace(old, new)
     lines = _LineMap(original)
     matches = _matches(lines.text, old, edit.replace_all, path)
     lead = _shared(old, new)
@@ -141,18 +143,21 @@ def _matches(text: str, old: str, every: bool, path: str) -> list[int]:
         )
     found = [first]
     step = len(old) if every else 1
-    while (following := text.find(old, found[-1] + step)) >= 0:
+    # Overlapping matches of a long text in a longer one may be too many to look at them all.
+    enough = len(text) if every else _LINES_NAMED + 1
+    while len(found) < enough and (following := text.find(old, found[-1] + step)) >= 0:
         found.append(following)
     if len(found) > 1 and not every:
-        raise _ambiguous(text, found, path)
+        raise _ambiguous(text, old, found, path)
     return found
 
 
-def _ambiguous(text: str, found: list[int], path: str) -> FsError:
+def _ambiguous(text: str, old: str, found: list[int], path: str) -> FsError:
     named = ", ".join(str(text.count("\n", 0, at) + 1) for at in found[:_LINES_NAMED])
     more = ", ..." if len(found) > _LINES_NAMED else ""
+    times = max(len(found), text.count(old))
     return FsError(
-        f"old_string occurs {len(found)} times in {path!r} (from lines {named}{more}); add "
+        f"old_string occurs {times} times in {path!r} (from lines {named}{more}); add "
         "surrounding lines to make it unique, or set replace_all",
         code="FS_AMBIGUOUS_EDIT",
     )

@@ -189,6 +189,8 @@ def bwrap_profile(policy: ResolvedPolicy) -> list[str]:
     roots = [str(root) for root in policy.writable_roots]
     whole = "--bind" if "/" in roots else "--ro-bind"
     profile = [whole, "/", "/", "--dev", "/dev", "--unshare-pid", "--proc", "/proc"]
+    # Kernel settings are files there, and for root bubblewrap leaves them writable.
+    profile += ["--remount-ro", "/proc"]
     for root in roots:
         if root != "/":
             profile += ["--bind", root, root]

@@ -118,5 +118,5 @@ def _refuse_detour(fd: int, path: str) -> None:
         real = os.readlink(f"/proc/self/fd/{fd}")
     except FileNotFoundError:
         return  # no /proc, so nobody can tell
-    if real != path:
-        raise OSError(errno.ELOOP, f"{path} leads to {real}")
+    if real != path or stat.S_ISLNK(os.fstat(fd).st_mode):
+        raise OSError(errno.ELOOP, f"{path} is a link, or leads through one")

@@ -57,6 +57,8 @@ class _Server:
         byte, fds = receive_with_fds(self._requests, 1, 1)
         if not byte:
             return False
+        if not fds:
+            return True  # none could be received; the link closes, which tells dsh
         with socket.socket(fileno=fds[0]) as link, suppress(OSError):
             # Without a fork the link just closes, which tells dsh that nothing runs.
             pid = os.fork()
