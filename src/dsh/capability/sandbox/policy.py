@@ -48,10 +48,11 @@ class SandboxPolicyConfig(BaseModel):
 
 @record
 class _Fold:
-    """The last mode in the first ``seen`` events of a log."""
+    """The last mode in the first ``seen`` events of a log, and the root as its agent knows it."""
 
     seen: int = 0
     mode: SandboxMode | None = None
+    told_root: Path | None = None
 
 
 class SessionSandboxPolicy(SandboxPolicy):
@@ -84,10 +85,9 @@ class SessionSandboxPolicy(SandboxPolicy):
         if session is None:
             root = self.workspace_root
             return ResolvedPolicy(mode or self.default_mode, root, None, self.temp_dir())
-        cwd = session.header.get("cwd")
         return ResolvedPolicy(
             mode or self.override_of(session) or self.default_mode,
-            _canonical(Path(cwd)) if cwd else self.workspace_root,
+            self._root_of(session),
             session.id,
             self.temp_dir(session.id),
         )
@@ -133,9 +133,19 @@ class SessionSandboxPolicy(SandboxPolicy):
         session = request.agent.session if request.agent else None
         return self.resolve(session, granted)
 
+    def _root_of(self, session: Session) -> Path:
+        cwd = session.header.get("cwd")
+        return _canonical(Path(cwd)) if cwd else self.workspace_root
+
     def _describe(self, context: AssembleContext) -> str:
-        policy = self.resolve(context.agent.session if context.agent else None)
-        return describe(policy)
+        if context.agent is None:
+            return describe(self.default_mode, self.workspace_root)
+        session = context.agent.session
+        mode = self.override_of(session) or self.default_mode
+        fold = self._folds[session]
+        if fold.told_root is None:
+            fold.told_root = self._root_of(session)
+        return describe(mode, fold.told_root)
 
     async def _remove_folder(self) -> None:
         if self._folder is not None:
@@ -146,21 +156,21 @@ class SessionSandboxPolicy(SandboxPolicy):
 plugin = SessionSandboxPolicy
 
 
-def describe(policy: ResolvedPolicy) -> str:
+def describe(mode: SandboxMode, workspace_root: Path) -> str:
     """Return what the model is told; the same text as long as mode and root stay."""
-    if policy.mode == "danger-full-access":
+    if mode == "danger-full-access":
         return (
             "File access: danger-full-access. Commands and file tools are not confined; take care "
             "outside the workspace."
         )
-    if policy.mode == "read-only":
+    if mode == "read-only":
         return (
             f"File access: read-only. Commands and file tools may read every file; they can change "
-            f"none, the workspace {policy.workspace_root} included."
+            f"none, the workspace {workspace_root} included."
         )
     return (
         f"File access: workspace-write. Commands and file tools may read every file; they may "
-        f"change files below the workspace {policy.workspace_root} and in the folder that $TMPDIR "
+        f"change files below the workspace {workspace_root} and in the folder that $TMPDIR "
         f"names, which is private to this session. Everywhere else writing is refused, /tmp "
         f"included."
     )

@@ -23,7 +23,7 @@ from dsh.model.adapters.deepseek.exchange import Call, Exchange
 from dsh.model.adapters.deepseek.guard import ReadGuard
 from dsh.model.adapters.deepseek.sse import DONE
 from dsh.model.adapters.deepseek.stream import StreamDecoder
-from dsh.model.adapters.deepseek.wire import EFFORTS, WireHistory, encode_request, history_call_ids
+from dsh.model.adapters.deepseek.wire import EFFORTS, WireHistory, encode_request
 from dsh.model.chunks import StreamChunk, usage_report
 from dsh.model.failures import LlmError
 from dsh.model.llm.service import (
@@ -109,7 +109,7 @@ class DeepSeekAdapter(LlmAdapter):
     async def stream(self, options: GenerateOptions) -> AsyncIterator[StreamChunk]:
         """See `LlmAdapter.stream`."""
         call = self._call(options)
-        decoder = StreamDecoder(history_call_ids(options.messages))
+        decoder = StreamDecoder(self._history.call_ids(options))
         idle_s = self._config.stream_idle_timeout_ms / 1000
         failure: Exception | None = None
         with ReadGuard(options.signal, idle_s) as guard:

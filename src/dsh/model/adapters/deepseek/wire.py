@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from operator import is_
 from typing import Any
 
 from dsh.base.json import dumps, thaw
 from dsh.base.text import replace_surrogates
+from dsh.base.values import record
 from dsh.model.failures import LlmError
 from dsh.model.llm.service import GenerateOptions
 from dsh.model.messages import Message
@@ -79,15 +82,25 @@ def encode_request(
     return b'{"messages":' + messages + b"," + encode_body(body)[1:]
 
 
+@record
+class _Known:
+    """What the last request of a session held."""
+
+    messages: list[Message]
+    joined: bytes
+    """The messages on the wire, without the brackets of their list."""
+    call_ids: set[str]
+
+
 class WireHistory:
-    """The messages of recent sessions as they go over the wire, each encoded once.
+    """The conversations of recent sessions as they go over the wire.
 
     A conversation grows by a few messages a request; without this each request would encode all
-    of it again.
+    of it again. One that was rewritten (compacted, pruned) is encoded anew.
     """
 
     def __init__(self) -> None:
-        self._sessions: dict[str, dict[int, tuple[Message, bytes]]] = {}
+        self._sessions: dict[str, _Known] = {}
 
     def encode(self, options: GenerateOptions) -> bytes:
         """Return system prompt and messages as a JSON list.
@@ -95,23 +108,36 @@ class WireHistory:
         Raises:
             LlmError: ``UNSUPPORTED_CONTENT``, a message holds an image.
         """
-        known = self._sessions.pop(options.session_id, {}) if options.session_id else {}
-        # A key is the identity of a message that its entry keeps alive, so none is reused.
-        kept: dict[int, tuple[Message, bytes]] = {}
-        parts: list[bytes] = []
+        joined = self._known(options).joined
         if options.system:
-            parts.append(encode_body({"role": "system", "content": options.system}))
-        for message in options.messages:
-            entry = known.get(id(message))
-            if entry is None:
-                entry = (message, encode_body(encode_message(message))[1:-1])
-            kept[id(message)] = entry
-            parts.append(entry[1])
-        if options.session_id:
-            self._sessions[options.session_id] = kept
+            system = encode_body({"role": "system", "content": options.system})
+            joined = system + b"," + joined if joined else system
+        return b"[" + joined + b"]"
+
+    def call_ids(self, options: GenerateOptions) -> AbstractSet[str]:
+        """Return the ids of all tool calls in the conversation, not to be changed."""
+        return self._known(options).call_ids
+
+    def _known(self, options: GenerateOptions) -> _Known:
+        messages, session = options.messages, options.session_id
+        known = self._sessions.pop(session, None) if session else None
+        if known is None or not _begins_with(messages, known.messages):
+            known = _Known([], b"", set())
+        fresh = messages[len(known.messages) :]
+        if fresh:
+            parts = [encode_body(encode_message(message))[1:-1] for message in fresh]
+            known.joined = b",".join([known.joined, *parts] if known.joined else parts)
+            known.call_ids |= history_call_ids(fresh)
+            known.messages += fresh
+        if session:
+            self._sessions[session] = known
             while len(self._sessions) > _REMEMBERED_SESSIONS:
                 del self._sessions[next(iter(self._sessions))]
-        return b"[" + b",".join(parts) + b"]"
+        return known
+
+
+def _begins_with(messages: Sequence[Message], earlier: Sequence[Message]) -> bool:
+    return len(messages) >= len(earlier) and all(map(is_, messages, earlier))
 
 
 def encode_body(body: Mapping[str, Any] | list[dict[str, Any]]) -> bytes:
