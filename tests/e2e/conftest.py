@@ -16,6 +16,13 @@ from support import KEY, Home
 from dsh.testing.provider import Provider, start_provider
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give whole processes more time than the rest of the suite has: a machine may be slow."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.timeout(90))
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:
     """A user with an empty home and an empty workspace."""
