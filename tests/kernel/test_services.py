@@ -636,9 +636,9 @@ async def test_data_is_inherited_nearest_wins_and_the_parent_is_untouched(root: 
 
 
 async def test_base_url_is_inherited(root: Context) -> None:
-    child = root.extend(base_url="file:///work/")
+    child = root.extend(base_url="file:///srv/app/")
     fiber = await child.plugin(lambda ctx: None)
-    assert (root.base_url, fiber.ctx.base_url) == (None, "file:///work/")
+    assert (root.base_url, fiber.ctx.base_url) == (None, "file:///srv/app/")
 
 
 async def test_any_subclass_counts_as_a_context(root: Context) -> None:
