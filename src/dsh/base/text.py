@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Literal
 
 Keep = Literal["head", "tail", "head_tail"]
@@ -15,7 +16,8 @@ def cut_utf8(text: str, max_bytes: int) -> str:
     data = text.encode("utf-8", "surrogatepass")
     if len(data) <= max_bytes:
         return text
-    return data[: _boundary_before(data, max_bytes)].decode("utf-8", "surrogatepass")
+    cut = data[:max_bytes]
+    return cut[: max_bytes - unfinished(cut)].decode("utf-8", "surrogatepass")
 
 
 def replace_surrogates(text: str) -> str:
@@ -49,7 +51,7 @@ class TextRetainer:
     Cuts fall between characters of valid UTF-8. A stream that fits exactly is kept whole.
     """
 
-    __slots__ = ("_head", "_head_max", "_tail", "_tail_max", "total_bytes")
+    __slots__ = ("_head", "_head_max", "_tail", "_tail_max", "_tail_size", "total_bytes")
 
     def __init__(self, kind: Keep, max_bytes: int) -> None:
         if max_bytes < 0:
@@ -57,7 +59,8 @@ class TextRetainer:
         self._head_max = {"head": max_bytes, "tail": 0, "head_tail": max_bytes // 2}[kind]
         self._tail_max = max_bytes - self._head_max
         self._head = bytearray()
-        self._tail = bytearray()
+        self._tail: deque[bytes] = deque()
+        self._tail_size = 0
         self.total_bytes = 0
 
     def feed(self, data: bytes) -> None:
@@ -67,10 +70,30 @@ class TextRetainer:
         if room > 0:
             self._head += data[:room]
             data = data[room:]
-        if self._tail_max and data:
-            self._tail += data
-            if len(self._tail) > 2 * self._tail_max + 4096:
-                del self._tail[: len(self._tail) - self._tail_max]
+        if not data or not self._tail_max:
+            return
+        self._tail.append(data[-self._tail_max :])
+        self._tail_size += len(self._tail[-1])
+        while (surplus := self._tail_size - self._tail_max) > 0:
+            first = self._tail.popleft()
+            if len(first) > surplus:
+                self._tail.appendleft(first[surplus:])
+            self._tail_size -= min(surplus, len(first))
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the stream that are held."""
+        return len(self._head) + self._tail_size
+
+    @property
+    def head(self) -> bytes:
+        """The first bytes, as they came; may end inside a character."""
+        return bytes(self._head)
+
+    @property
+    def tail(self) -> bytes:
+        """The last bytes, as they came; may begin inside a character."""
+        return b"".join(self._tail)
 
     @property
     def omitted_bytes(self) -> int:
@@ -90,28 +113,26 @@ class TextRetainer:
         return head.decode("utf-8", "replace") + gap + tail.decode("utf-8", "replace")
 
     def _parts(self) -> tuple[bytes, bytes]:
-        head = bytes(self._head)
-        tail = bytes(self._tail[-self._tail_max :]) if self._tail_max else b""
+        head, tail = self.head, self.tail
         if len(head) + len(tail) < self.total_bytes:
-            head = head[: _boundary_before(head, len(head))]
-            tail = tail[_boundary_after(tail) :]
+            head = head[: len(head) - unfinished(head)]
+            tail = tail[inside_character(tail) :]
         return head, tail
 
 
-def _boundary_before(data: bytes, end: int) -> int:
-    """Return the largest cut <= ``end`` that splits no character of valid UTF-8."""
-    start = end
-    while start > 0 and end - start < 4:
-        byte = data[start - 1]
-        start -= 1
-        if byte & 0xC0 != 0x80:
-            width = 1 if byte < 0x80 else 2 if byte >> 5 == 6 else 3 if byte >> 4 == 14 else 4
-            return end if start + width <= end else start
-    return end
+def unfinished(data: bytes) -> int:
+    """Return how many bytes at the end start a character that more bytes could complete."""
+    for back in range(1, min(3, len(data)) + 1):
+        byte = data[-back]
+        if byte & 0xC0 == 0x80:
+            continue
+        width = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
+        return back if width > back else 0
+    return 0
 
 
-def _boundary_after(data: bytes) -> int:
-    """Return the first cut that is not inside a character."""
+def inside_character(data: bytes) -> int:
+    """Return how many bytes at the start continue a character that began before them."""
     cut = 0
     while cut < min(3, len(data)) and data[cut] & 0xC0 == 0x80:
         cut += 1

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
+from dsh.base.text import TextRetainer, inside_character, unfinished
 from dsh.capability.subprocess.service import Collect, CollectedOutput, OutputSlice, Spill
 
 
@@ -24,19 +24,14 @@ class OutputWindow(CollectedOutput):
             label: Start of the spill file's name.
         """
         self.total_bytes = 0
-        self._head_max = collect.max_bytes if collect.keep == "head" else 0
-        if collect.keep == "head_tail":
-            self._head_max = collect.max_bytes // 2
-        self._tail_max = collect.max_bytes - self._head_max
-        self._head = bytearray()
-        self._tail: deque[bytes] = deque()
-        self._tail_size = 0
+        self._max_bytes = collect.max_bytes
+        self._kept = TextRetainer(collect.keep, collect.max_bytes)
         self._spill = _SpillFile(collect.spill, label) if collect.spill else None
 
     @property
     def omitted_bytes(self) -> int:
         """See `CollectedOutput`."""
-        return self.total_bytes - len(self._head) - self._tail_size
+        return self.total_bytes - self._kept.kept_bytes
 
     @property
     def spill_path(self) -> Path | None:
@@ -49,7 +44,7 @@ class OutputWindow(CollectedOutput):
             if not self._spill.begun and self.omitted_bytes == 0 and self._fits(data):
                 self._keep(data)
                 return
-            held = b"" if self._spill.begun else bytes(self._head) + b"".join(self._tail)
+            held = b"" if self._spill.begun else self._kept.head + self._kept.tail
             await asyncio.to_thread(self._spill.write, held, data)
         self._keep(data)
 
@@ -60,16 +55,16 @@ class OutputWindow(CollectedOutput):
 
     def read_from(self, offset: int) -> OutputSlice:
         """See `CollectedOutput`."""
-        tail_start = self.total_bytes - self._tail_size
-        tail = b"".join(self._tail)
+        head, tail = self._kept.head, self._kept.tail
+        tail_start = self.total_bytes - len(tail)
         if offset >= tail_start:
             data, lossy = tail[offset - tail_start :], False
         elif self.omitted_bytes == 0:
-            data, lossy = bytes(self._head[offset:]) + tail, False
+            data, lossy = head[offset:] + tail, False
         else:
             lossy = True
-            data = bytes(self._head[offset:]) + tail[_inside_character(tail) :]
-        kept = len(data) - _unfinished(data)
+            data = head[offset:] + tail[inside_character(tail) :]
+        kept = len(data) - unfinished(data)
         return OutputSlice(
             data[:kept].decode("utf-8", "replace"),
             max(offset, self.total_bytes) - (len(data) - kept),
@@ -79,31 +74,14 @@ class OutputWindow(CollectedOutput):
 
     def text(self, *, gap: str = "") -> str:
         """See `CollectedOutput`."""
-        head, tail = bytes(self._head), b"".join(self._tail)
-        if not self.omitted_bytes:
-            return (head + tail).decode("utf-8", "replace")
-        head = head[: len(head) - _unfinished(head)]
-        tail = tail[_inside_character(tail) :]
-        return head.decode("utf-8", "replace") + gap + tail.decode("utf-8", "replace")
+        return self._kept.text(gap=gap)
 
     def _fits(self, data: bytes) -> bool:
-        return self.total_bytes + len(data) <= self._head_max + self._tail_max
+        return self.total_bytes + len(data) <= self._max_bytes
 
     def _keep(self, data: bytes) -> None:
-        self.total_bytes += len(data)
-        room = self._head_max - len(self._head)
-        if room > 0:
-            self._head += data[:room]
-            data = data[room:]
-        if not data or not self._tail_max:
-            return
-        self._tail.append(data[-self._tail_max :])
-        self._tail_size += len(self._tail[-1])
-        while (surplus := self._tail_size - self._tail_max) > 0:
-            first = self._tail.popleft()
-            if len(first) > surplus:
-                self._tail.appendleft(first[surplus:])
-            self._tail_size -= min(surplus, len(first))
+        self._kept.feed(data)
+        self.total_bytes = self._kept.total_bytes
 
 
 class _SpillFile:
@@ -171,22 +149,3 @@ class _SpillFile:
         if self._file is not None:
             self._file.unlink(missing_ok=True)
             self._file = None
-
-
-def _inside_character(data: bytes) -> int:
-    """Return how many bytes at the start continue a character that was cut off."""
-    cut = 0
-    while cut < min(3, len(data)) and data[cut] & 0xC0 == 0x80:
-        cut += 1
-    return cut
-
-
-def _unfinished(data: bytes) -> int:
-    """Return how many bytes at the end start a character that more bytes could complete."""
-    for back in range(1, min(3, len(data)) + 1):
-        byte = data[-back]
-        if byte & 0xC0 == 0x80:
-            continue
-        width = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
-        return back if width > back else 0
-    return 0
