@@ -239,3 +239,21 @@ def test_the_path_of_a_deep_fault_is_exact(logged: bool) -> None:
     with pytest.raises(json.NotLossless) as told:
         json.snapshot(deep, logged=logged)
     assert told.value.path == "$" + ".k[1]" * 100
+
+
+@pytest.mark.parametrize("value", [{}, {"a": [1, {"b": None}], "ä": "\ud800 \U0001f600"}, [], "x"])
+def test_pretty_text_reads_as_the_same_value(value: Any) -> None:
+    data = json.pretty(value)
+    assert json.loads(data) == value
+    assert data.endswith(b"\n")
+    data.decode("utf-8")
+
+
+def test_pretty_text_is_indented_and_refuses_what_is_no_number() -> None:
+    assert json.pretty({"a": {"b": 1}}) == b'{\n  "a": {\n    "b": 1\n  }\n}\n'
+    with pytest.raises(ValueError, match="JSON"):
+        json.pretty({"a": float("nan")})
+    deep: Any = 1
+    for _ in range(100_000):
+        deep = [deep]
+    assert json.pretty(deep).count(b"[") == 100_000

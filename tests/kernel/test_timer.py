@@ -104,6 +104,53 @@ def test_interval_keeps_its_rhythm() -> None:
     assert run(case) == [1.0, 2.0, 3.0]
 
 
+def test_interval_skips_what_a_blocked_loop_missed() -> None:
+    async def case(root: Context, log: list[Any]) -> None:
+        effect = root.timer.interval(1.0, lambda: log.append(now()))
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        await asyncio.sleep(1.2)
+        loop.jumping.now = 5.5
+        await asyncio.sleep(0.7)
+        effect.dispose()
+
+    assert run(case) == [1.0, 5.5, 6.0]
+
+
+@pytest.mark.parametrize("delay", [0, -1, float("nan")])
+def test_interval_without_a_delay_is_refused(delay: float) -> None:
+    async def case(root: Context, log: list[Any]) -> None:
+        before = root.census().effects
+        with pytest.raises(ValueError, match="needs a delay above 0"):
+            root.timer.interval(delay, lambda: log.append("fired"))
+        with pytest.raises(ValueError, match="needs a delay above 0"):
+            await anext(root.timer.ticks(delay))
+        assert root.census().effects == before
+
+    assert run(case) == []
+
+
+def test_nothing_waits_for_not_a_number() -> None:
+    async def case(root: Context, log: list[Any]) -> None:
+        nan = float("nan")
+        timer = root.timer
+        for start in (timer.timeout, timer.throttle, timer.debounce):
+            with pytest.raises(ValueError, match="needs a delay"):
+                start(*((nan, print) if start == timer.timeout else (print, nan)))
+        with pytest.raises(ValueError, match="needs a delay"):
+            await timer.sleep(nan)
+
+    assert run(case) == []
+
+
+def test_a_negative_delay_is_none() -> None:
+    async def case(root: Context, log: list[Any]) -> None:
+        root.timer.timeout(-1, lambda: log.append(now()))
+        await root.timer.sleep(-1)
+
+    assert run(case) == [0.0]
+
+
 def test_errors_and_coroutines_of_timers_are_supervised() -> None:
     async def case(root: Context, log: list[Any]) -> None:
         def fail() -> None:

@@ -1,4 +1,8 @@
-"""Files that survive a crash: atomic writes, durable folders, locks between processes."""
+"""Files that survive a crash: atomic writes, durable folders, locks between processes.
+
+What must be durable is written through one `Disk`, so that a test can put a disk that fails in
+the place of the real one (`dsh.testing.faults`).
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,15 @@ import fcntl
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from dsh.base.errors import DshError
+
+_TOKEN = frozenset("0123456789abcdef")
 
 
 class LockTimeout(DshError, TimeoutError):
@@ -29,11 +36,67 @@ class LockTimeout(DshError, TimeoutError):
         self.waited_s = waited_s
 
 
+class Disk:
+    """What is asked of the operating system to change files. Every method raises ``OSError``."""
+
+    def open(self, path: Path, flags: int, mode: int) -> int:
+        """See `os.open`."""
+        return os.open(path, flags, mode)
+
+    def write(self, fd: int, data: memoryview) -> int:
+        """See `os.write`."""
+        return os.write(fd, data)
+
+    def sync(self, fd: int) -> None:
+        """See `os.fsync`."""
+        os.fsync(fd)
+
+    def truncate(self, fd: int, size: int) -> None:
+        """See `os.ftruncate`."""
+        os.ftruncate(fd, size)
+
+    def link(self, source: Path, target: Path) -> None:
+        """See `os.link`."""
+        os.link(source, target)
+
+    def replace(self, source: Path, target: Path) -> None:
+        """See `os.replace`."""
+        os.replace(source, target)
+
+    def mkdir(self, path: Path, mode: int) -> None:
+        """See `os.mkdir`."""
+        os.mkdir(path, mode)
+
+
+_disk = Disk()
+
+
+def disk() -> Disk:
+    """Return the disk that everything durable is written through."""
+    return _disk
+
+
+@contextmanager
+def writing_through(other: Disk) -> Iterator[None]:
+    """Put another disk in the place of the real one, for all threads of this process."""
+    global _disk  # threads that write have no context to carry it in
+    before, _disk = _disk, other
+    try:
+        yield
+    finally:
+        _disk = before
+
+
+def sync(fd: int) -> None:
+    """Make the content of an open file durable."""
+    _disk.sync(fd)
+
+
 def fsync_dir(path: Path) -> None:
     """Make the entries of a folder durable."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(fd)
+        _disk.sync(fd)
     finally:
         os.close(fd)
 
@@ -54,28 +117,43 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
         OSError: what the operating system says.
     """
     temp = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
-    fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    fd = _disk.open(temp, flags, 0o666 if mode is None else mode)
     try:
         try:
             keep = _mode_of(path) if mode is None else mode
             if keep is not None:
                 os.fchmod(fd, keep)
             write_all(fd, data)
-            os.fsync(fd)
+            _disk.sync(fd)
         finally:
             os.close(fd)
-        os.replace(temp, path)
+        _disk.replace(temp, path)
     except BaseException:
         temp.unlink(missing_ok=True)
         raise
     fsync_dir(path.parent)
 
 
+def sweep_unfinished(path: Path) -> None:
+    """Remove what writers of a file left behind that were killed; what cannot be removed stays.
+
+    Only for whoever holds the lock that every writer of the file takes.
+    """
+    before, after = f".{path.name}.", ".tmp"
+    with suppress(OSError):
+        for each in path.parent.iterdir():
+            name = each.name
+            middle = name[len(before) : -len(after)]
+            if name == f"{before}{middle}{after}" and _TOKEN.issuperset(middle):
+                each.unlink(missing_ok=True)
+
+
 def write_all(fd: int, data: bytes) -> None:
     """Write every byte, however often the operating system takes only a part."""
     view = memoryview(data)
     while view:
-        view = view[os.write(fd, view) :]
+        view = view[_disk.write(fd, view) :]
 
 
 def _mode_of(path: Path) -> int | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dsh.kernel._explain import Missing
+from dsh.kernel._lease import standing_aside
 from dsh.kernel._root import Census
+from dsh.kernel._stack import leave_frames, live_frames
 from dsh.kernel._update import Transition
 from dsh.kernel.context import Context
 from dsh.kernel.disposal import Disposal, EffectInfo
@@ -16,12 +18,15 @@ from dsh.kernel.errors import (
     InvalidEffect,
     InvalidPlugin,
     KernelError,
+    LeaseExpired,
     ModeError,
     NotServiceOwner,
+    RebaseError,
     ReentrantAwait,
     ScopeError,
     ServiceError,
     ServiceNotProvided,
+    SetupOverdue,
     StrayExit,
     UndeclaredService,
     ValidationError,
@@ -114,6 +119,7 @@ __all__ = [
     "InvalidPlugin",
     "KernelError",
     "Label",
+    "LeaseExpired",
     "Missing",
     "ModeError",
     "NamedEntries",
@@ -122,6 +128,7 @@ __all__ = [
     "OptionalNeed",
     "Parallel",
     "Plugin",
+    "RebaseError",
     "ReentrantAwait",
     "Registry",
     "Runtime",
@@ -136,6 +143,7 @@ __all__ = [
     "ServiceError",
     "ServiceKey",
     "ServiceNotProvided",
+    "SetupOverdue",
     "StatusChanged",
     "StrayExit",
     "SyncNext",
@@ -151,10 +159,13 @@ __all__ = [
     "create_scope",
     "inject",
     "is_scope_carrier",
+    "leave_frames",
+    "live_frames",
     "plugin",
     "scope_chain",
     "scope_of",
     "scope_parent_of",
     "scope_target",
+    "standing_aside",
     "validate_config",
 ]

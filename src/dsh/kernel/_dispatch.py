@@ -32,7 +32,8 @@ class Dispatcher:
     """The part of a context that deals with events.
 
     ``target`` routes a dispatch: a carrier of a scope, or a service, lets only the listeners
-    of its scope through, and those registered ``everywhere``. None reaches all.
+    of its scope through, and those registered ``everywhere``. None reaches all. Each dispatch
+    raises ``WrongLoop`` in another thread or loop than the root's.
     """
 
     __slots__ = ()
@@ -139,7 +140,9 @@ class Dispatcher:
         Such a coroutine runs in a task of the listener's plugin, which awaits it when it
         unloads; its error is reported. ``Emit.errors`` says what other failures do.
         """
-        self.fiber.kernel.hub.emit(event, None if payload is ... else payload, target)
+        kernel = self.fiber.kernel
+        kernel.check_dispatch(event)
+        kernel.hub.emit(event, None if payload is ... else payload, target)
 
     def prepare(self, event: Emit[T], payload: T, target: object = None) -> Callable[[], None]:
         """Resolve who gets an ``emit`` now, and return what runs it.
@@ -149,9 +152,14 @@ class Dispatcher:
         """
         if event.mode != "emit":
             raise ModeError(event.name, event.mode, "prepare")
-        hub = self.fiber.kernel.hub
+        hub = self._hub(event)
         listeners = tuple(hub.select(event, payload, target))
         return partial(hub.run_emit, event, payload, listeners)
+
+    def _hub(self, event: Event[Any]) -> _hub.Hub:
+        kernel = self.fiber.kernel
+        kernel.check_dispatch(event)
+        return kernel.hub
 
     async def parallel(self, event: Parallel[T], payload: T, target: object = None) -> None:
         """Run all listeners at once and wait for all.
@@ -159,11 +167,11 @@ class Dispatcher:
         Raises:
             BaseExceptionGroup: what failed, after all have ended.
         """
-        await self.fiber.kernel.hub.parallel(event, payload, target)
+        await self._hub(event).parallel(event, payload, target)
 
     async def serial(self, event: Serial[T, R], payload: T, target: object = None) -> R | None:
         """Ask listeners in order; the first answer that is not None or False ends it."""
-        result: R | None = await self.fiber.kernel.hub.serial(event, payload, target)
+        result: R | None = await self._hub(event).serial(event, payload, target)
         return result
 
     def bail(self, event: Bail[T, R], payload: T, target: object = None) -> R | None:
@@ -172,7 +180,7 @@ class Dispatcher:
         Raises:
             TypeError: a listener returned an awaitable.
         """
-        result: R | None = self.fiber.kernel.hub.bail(event, payload, target)
+        result: R | None = self._hub(event).bail(event, payload, target)
         return result
 
     def waterfall(
@@ -186,7 +194,7 @@ class Dispatcher:
 
         A listener that does not call ``next`` replaces everything after it. Must be awaited.
         """
-        work: Awaitable[R] = self.fiber.kernel.hub.waterfall(event, payload, inner, target)
+        work: Awaitable[R] = self._hub(event).waterfall(event, payload, inner, target)
         return work
 
     def waterfall_sync(
@@ -197,5 +205,5 @@ class Dispatcher:
         target: object = None,
     ) -> R:
         """The synchronous form of ``waterfall``."""
-        result: R = self.fiber.kernel.hub.waterfall_sync(event, payload, inner, target)
+        result: R = self._hub(event).waterfall_sync(event, payload, inner, target)
         return result

@@ -1,9 +1,13 @@
-"""Waiting for dependants: a provider unloads only after they let go of its services."""
+"""Waiting for dependants: a provider unloads only after they let go of its services.
+
+The wait for leases at the start of an unload is one of the same kind.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from dsh.kernel._stack import is_ancestor, reaches
@@ -14,13 +18,29 @@ if TYPE_CHECKING:
 
 
 class Drain:
-    """One wait for dependants: who is left, and what wakes the waiter."""
+    """One wait of an unload: which dependants are left, and what wakes the waiter."""
 
     __slots__ = ("left", "wake")
 
     def __init__(self) -> None:
         self.left: dict[Fiber, None] = {}
         self.wake: asyncio.Future[None] | None = None
+
+    @contextmanager
+    def of(self, fiber: Fiber) -> Iterator[None]:
+        """Be known as a wait of a fiber, so that it is woken when a circle may have closed."""
+        if fiber._drains is None:
+            fiber._drains = []
+        fiber._drains.append(self)
+        fiber.kernel.recheck_waits()
+        fiber.kernel.draining[fiber] = None
+        try:
+            yield
+        finally:
+            fiber._drains.remove(self)
+            if not fiber._drains:
+                fiber._drains = None
+                fiber.kernel.draining.pop(fiber, None)
 
     def look_again(self) -> None:
         """Wake the waiter."""
@@ -45,20 +65,10 @@ async def drain(fiber: Fiber, bindings: Sequence[Binding]) -> None:
     bindings = tuple(bindings)
     wait = Drain()
     released: set[Fiber] = set()
-    if fiber._drains is None:
-        fiber._drains = []
-    fiber._drains.append(wait)
-    fiber.kernel.recheck_waits()
-    fiber.kernel.draining[fiber] = None
-    try:
+    with wait.of(fiber):
         while _find_holders(fiber, bindings, wait, released):
             wait.wake = asyncio.get_running_loop().create_future()
             await wait.wake
-    finally:
-        fiber._drains.remove(wait)
-        if not fiber._drains:
-            fiber._drains = None
-            fiber.kernel.draining.pop(fiber, None)
 
 
 def _find_holders(

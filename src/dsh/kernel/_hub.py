@@ -124,6 +124,11 @@ class Hub:
             if name == INTERNAL_DISPATCH.name:
                 self.watched = False
 
+    def forget_routes(self) -> None:
+        """Forget whom carriers reach, because contexts have other scopes or data now."""
+        for slot in self.slots.values():
+            slot.routes.clear()
+
     def select(self, event: Event[Any], payload: Any, target: object) -> Sequence[Listener]:
         """Announce a dispatch and return the listeners it reaches."""
         if self.watched and not event.name.startswith("internal/"):
@@ -171,7 +176,7 @@ class Hub:
     def _supervise(self, event: Any, listener: Listener, work: Awaitable[Any]) -> None:
         """Run what an emit listener returned, owned by the listener's fiber."""
         fiber = listener.ctx.fiber
-        fiber.own_task(work, _label(event.name), cancel=False)
+        fiber.own_task(work, _label(event.name), cancel=False, bounded=True)
 
     async def parallel(self, event: Any, payload: Any, target: object) -> None:
         """Run all, wait for all, raise all failures together."""

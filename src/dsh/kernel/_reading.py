@@ -14,11 +14,12 @@ from dsh.kernel.errors import (
     UndeclaredService,
     WrongLoop,
 )
-from dsh.kernel.keys import ContextKey, Label, ServiceKey, service_name
+from dsh.kernel.keys import Label, ServiceKey, service_name
 from dsh.kernel.service import Service, service_check, view_of
 from dsh.kernel.states import ACTIVE
 
 if TYPE_CHECKING:
+    from dsh.kernel._place import Place
     from dsh.kernel.context import Context
     from dsh.kernel.fiber import Fiber
 
@@ -30,12 +31,9 @@ class Reading:
 
     __slots__ = (
         "__weakref__",
-        "_intercepts",
-        "_labels",
-        "_meta",
+        "_place",
         "_reader",
         "_views",
-        "base_url",
         "fiber",
         "parent",
         "root",
@@ -46,22 +44,23 @@ class Reading:
     root: Context
     parent: Context | None
     fiber: Fiber
-    base_url: str | None
-    _labels: dict[str, Label] | None
-    _intercepts: dict[str, tuple[Mapping[str, Any], ...]] | None
-    _meta: dict[ContextKey[Any], Any] | None
+    _place: Place | None
     _reader: Fiber | None
     _views: dict[str, tuple[Binding, Any]] | None
 
     def label_of(self, name: str) -> Label | None:
         """Return the scope that a service name means here; None is the root's scope."""
-        labels = self._labels
-        return None if labels is None else labels.get(name)
+        place = self._place
+        if place is None or place.labels is None:
+            return None
+        return place.labels.get(name)
 
     def intercepts(self, name: str) -> tuple[Mapping[str, Any], ...]:
         """Return the config layers for a service here, root first."""
-        layers = self._intercepts
-        return () if layers is None else layers.get(name, ())
+        place = self._place
+        if place is None or place.layers is None:
+            return ()
+        return place.layers.get(name, ())
 
     @overload
     def get(self, key: ServiceKey[S], *, strict: bool = True) -> S | None: ...
@@ -138,7 +137,7 @@ class Reading:
         if binding is None:
             raise ServiceNotProvided(name, "set")
         if binding.owner is not self.fiber:
-            raise NotServiceOwner(name, binding.owner.name, self.fiber.name)
+            raise NotServiceOwner(name, binding.owner.title, self.fiber.title)
         binding.value = value
 
     def _provide(
@@ -147,7 +146,7 @@ class Reading:
         fiber = self.fiber
         fiber.check_active()
         services = fiber.kernel.services
-        binding = services.add(name, self.label_of(name), value, fiber, check)
+        binding = services.add(name, self, value, check)  # type: ignore[arg-type]  # it is one
         effect = Effect(fiber, f'ctx.provide("{name}")', binding.withdraw)
         if fiber.state is ACTIVE:
             try:
@@ -166,8 +165,8 @@ class Reading:
         label = self.label_of(name)
         reader = self._reader or self.fiber
         store = reader._store
-        if store is not None and (held := store.get(name)) is not None and held.label is label:
-            return held
+        if store is not None and name in store and reader.ctx.label_of(name) is label:
+            return store[name]
         binding = self.fiber.kernel.services.find(name, label)
         if binding is None or binding.owner is reader or not strict:
             return binding
@@ -183,20 +182,20 @@ class Reading:
             return binding
         while True:
             store = fiber._store
-            if store is not None and (held := store.get(name)) is not None and held.label is label:
-                return held
+            if store is not None and name in store and fiber.ctx.label_of(name) is label:
+                return store[name]
             if binding is not None and binding.owner is fiber:
                 return binding
             above = fiber.parent_fiber
             if above is None:
                 break
             if fiber._inject and name in fiber._inject and fiber.ctx.label_of(name) is label:
-                raise InactiveService(name, fiber.name)
+                raise InactiveService(name, fiber.title)
             if fiber.parent.label_of(name) is not label:
                 break
             fiber = above
-        provider = None if binding is None else binding.owner.name
-        raise UndeclaredService(name, self.fiber.name, provider)
+        provider = None if binding is None else binding.owner.title
+        raise UndeclaredService(name, self.fiber.title, provider)
 
     def _value(self, binding: Binding) -> Any:
         value = binding.value

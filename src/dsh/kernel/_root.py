@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dsh.kernel._hub import Hub
+from dsh.kernel._lease import LEASE_GRACE_S
 from dsh.kernel._services import ServiceTable
 from dsh.kernel._stray import guarded
 from dsh.kernel.errors import WrongLoop
@@ -19,6 +20,7 @@ from dsh.kernel.registry import Registry
 
 if TYPE_CHECKING:
     from dsh.kernel._stack import Join
+    from dsh.kernel.events import Event
     from dsh.kernel.fiber import Fiber
 
 _HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120  # pathlib would cost the import
@@ -50,6 +52,7 @@ class RootState:
         "draining",
         "hub",
         "joins",
+        "lease_grace_s",
         "owned",
         "registry",
         "reporter",
@@ -73,6 +76,7 @@ class RootState:
         self.owned: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self.draining: dict[Fiber, None] = {}
         self.joins: dict[Join, None] = {}
+        self.lease_grace_s = LEASE_GRACE_S
         self.reporter: Reporter = log_report
         self.root_fiber: Fiber
 
@@ -100,6 +104,19 @@ class RootState:
         """
         if self._loop is not None and asyncio._get_running_loop() is not self._loop:
             raise WrongLoop(what, "belongs to another event loop or thread")
+
+    def check_dispatch(self, event: Event[Any]) -> None:
+        """Refuse to dispatch from another thread or loop than the bound one.
+
+        Raises:
+            WrongLoop: its listeners would run there, beside the loop they belong to.
+        """
+        if self._loop is not None and asyncio._get_running_loop() is not self._loop:
+            raise WrongLoop(
+                f"event {event.name!r}",
+                "belongs to another event loop or thread; dispatch it there, for example by "
+                "loop.call_soon_threadsafe()",
+            )
 
     def start(
         self,
@@ -155,8 +172,8 @@ class RootState:
         """Log that an unload does not wait for a dependant, because that one waits for it."""
         _log.warning(
             "plugin %r unloads without waiting for its dependant %r, which waits for this unload",
-            owner.name,
-            holder.name,
+            owner.title,
+            holder.title,
         )
 
     def recheck_waits(self) -> None:
@@ -178,7 +195,7 @@ class RootState:
 
 def log_report(error: BaseException, owner: Fiber | None, label: str) -> None:
     """Write a contained error to the standard log, with its owner and label."""
-    name = owner.name if owner is not None else "root"
+    name = owner.title if owner is not None else "root"
     shown = (type(error), error, trimmed(error.__traceback__))
     _log.error("plugin %r: %s failed", name, label, exc_info=shown)
 

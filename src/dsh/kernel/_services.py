@@ -32,6 +32,7 @@ class Binding:
         "live",
         "name",
         "owner",
+        "place",
         "table",
         "value",
     )
@@ -40,17 +41,17 @@ class Binding:
         self,
         table: ServiceTable,
         name: str,
-        label: Label | None,
+        ctx: Context,
         value: Any,
-        owner: Fiber,
         check: Callable[[Context], bool] | None,
         generation: int,
     ) -> None:
         self.table = table
         self.name = name
-        self.label = label
+        self.label = ctx.label_of(name)
+        self.place = ctx._place
         self.value = value
-        self.owner = owner
+        self.owner: Fiber = ctx.fiber
         self.check = check
         self.generation = generation
         self.live = True
@@ -120,6 +121,10 @@ class ServiceTable:
         """Return the bindings of a name in all scopes."""
         return list(self._bindings.get(name, {}).values())
 
+    def names(self) -> list[str]:
+        """Return the names that are bound in any scope."""
+        return list(self._bindings)
+
     def count(self) -> int:
         """Count all bindings."""
         return sum(map(len, self._bindings.values()))
@@ -127,25 +132,33 @@ class ServiceTable:
     def add(
         self,
         name: str,
-        label: Label | None,
+        ctx: Context,
         value: Any,
-        owner: Fiber,
         check: Callable[[Context], bool] | None,
     ) -> Binding:
-        """Bind a value.
+        """Bind a value in the scope that its name means at a context.
 
         Raises:
             DuplicateService: the name is taken in this scope.
         """
+        binding = Binding(self, name, ctx, value, check, self._generation + 1)
         scopes = self._bindings.setdefault(name, {})
-        if (taken := scopes.get(label)) is not None:
-            raise DuplicateService(name, taken.owner.name)
+        if (taken := scopes.get(binding.label)) is not None:
+            raise DuplicateService(name, taken.owner.title)
         self._generation += 1
-        binding = scopes[label] = Binding(self, name, label, value, owner, check, self._generation)
+        scopes[binding.label] = binding
+        owner = ctx.fiber
         if owner._provided is None:
             owner._provided = []
         owner._provided.append(binding)
         return binding
+
+    def relabel(self, binding: Binding, label: Label | None) -> None:
+        """Let a binding go to another scope, whose slot is free; nobody is told."""
+        scopes = self._bindings[binding.name]
+        del scopes[binding.label]
+        binding.label = label
+        scopes[label] = binding
 
     def remove(self, binding: Binding) -> None:
         """Free a binding's name."""

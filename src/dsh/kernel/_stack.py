@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dsh.kernel.errors import ReentrantAwait
 
 if TYPE_CHECKING:
+    from dsh.kernel._lease import Lease
     from dsh.kernel.effect import Effect
     from dsh.kernel.fiber import Fiber
 
@@ -33,6 +34,8 @@ class Frame:
 
 
 _current: ContextVar[Frame | None] = ContextVar("dsh_kernel_transition", default=None)
+_owner: ContextVar[Fiber | None] = ContextVar("dsh_kernel_task_owner", default=None)
+_lease: ContextVar[Lease | None] = ContextVar("dsh_kernel_lease", default=None)
 
 
 def enter_frame(fiber: Fiber, effect: Effect | None = None) -> Frame:
@@ -45,9 +48,41 @@ def enter_frame(fiber: Fiber, effect: Effect | None = None) -> Frame:
     return frame
 
 
-def leave_frames() -> None:
-    """Stop counting as part of a transition, in a task that outlives what started it."""
+def leave_frames(owner: Fiber) -> None:
+    """Stop counting as part of a transition, in a task that its owner's unload cancels."""
     _current.set(None)
+    _owner.set(owner)
+
+
+def current_owner() -> Fiber | None:
+    """Return whose unload ends the current code: of the transition or the task that it is in."""
+    for frame in live_frames():
+        return frame.fiber
+    return _owner.get()
+
+
+def current_lease() -> Lease | None:
+    """Return the innermost lease that the current code is inside of; others are its outer ones."""
+    lease = _lease.get()
+    while lease is not None and lease.fiber is None:
+        lease = lease.outer
+    return lease
+
+
+def set_lease(lease: Lease | None) -> None:
+    """Set the innermost lease of the current code."""
+    _lease.set(lease)
+
+
+def held_leases() -> list[Lease]:
+    """Return the leases that the current code is inside of, innermost first."""
+    found: list[Lease] = []
+    lease = _lease.get()
+    while lease is not None:
+        if lease.fiber is not None:
+            found.append(lease)
+        lease = lease.outer
+    return found
 
 
 def live_frames() -> Iterator[Frame]:
@@ -110,19 +145,25 @@ def check_effect_join(effect: Effect) -> None:
 
 
 class Join:
-    """One wait for a fiber from inside transitions: who would have to go on for them to end."""
+    """One wait for a fiber from inside transitions or leases, which cannot end before it."""
 
-    __slots__ = ("done", "frames", "target")
+    __slots__ = ("done", "frames", "leases", "target")
 
-    def __init__(self, target: Fiber, frames: list[Frame]) -> None:
+    def __init__(self, target: Fiber, frames: list[Frame], leases: list[Lease]) -> None:
         self.target = target
         self.frames = frames
+        self.leases = leases
         self.done: asyncio.Future[None] | None = None
         for frame in frames:
             waits = frame.fiber._waits
             if waits is None:
                 waits = frame.fiber._waits = {}
             waits[self] = None
+
+    def begin(self) -> None:
+        """Be known, also to those who wait already."""
+        self.target.kernel.joins[self] = None
+        self.target.kernel.recheck_waits()
 
     def holds(self, fiber: Fiber) -> bool:
         """Whether the fiber's transition still runs, and with it what waits here."""
@@ -144,7 +185,7 @@ class Join:
                 or is_ancestor(target, fiber)
                 or reaches(target, fiber, drains=False)
             ):
-                raise ReentrantAwait(f"the transition of plugin {target.name!r}", _where(frame))
+                raise ReentrantAwait(f"the transition of plugin {target.title!r}", _where(frame))
 
     def give_up_if_circular(self) -> None:
         """Raise in whoever waits when others started to wait for it meanwhile."""
@@ -174,16 +215,34 @@ async def join_fiber(fiber: Fiber, work: asyncio.Future[Any] | None = None) -> N
     """
     if fiber._driver is None and work is None:
         return
-    frames = list(live_frames())
-    if not frames:
+    frames, leases = list(live_frames()), held_leases()
+    if not frames and not leases:
         await _follow(fiber, work, None)
         return
-    join = Join(fiber, frames)
+    join = Join(fiber, frames, leases)
     try:
         join.check()
-        fiber.kernel.joins[join] = None
-        fiber.kernel.recheck_waits()
+        join.begin()
         await _follow(fiber, work, join)
+    finally:
+        join.end()
+
+
+async def join_undo(effect: Effect, task: asyncio.Future[Any]) -> None:
+    """Wait for the undo of an effect, of which the waits of its owner may be part.
+
+    Raises:
+        ReentrantAwait: the current code is that undo.
+    """
+    check_effect_join(effect)
+    leases = held_leases()
+    if not leases:
+        await wait_task(task)
+        return
+    join = Join(effect._fiber, [], leases)
+    join.begin()
+    try:
+        await wait_task(task, join)
     finally:
         join.end()
 
@@ -196,7 +255,7 @@ async def _follow(fiber: Fiber, work: asyncio.Future[Any] | None, join: Join | N
 
 
 def _where(frame: Frame) -> str:
-    inside = f"plugin {frame.fiber.name!r}"
+    inside = f"plugin {frame.fiber.title!r}"
     return f"effect {frame.effect.label!r} of {inside}" if frame.effect is not None else inside
 
 

@@ -49,7 +49,7 @@ def as_failure(error: BaseException, owner: Fiber | None, label: str) -> Excepti
         return error
     if isinstance(error, KeyboardInterrupt) and _by_signal(error):
         _interrupt(error)
-    failure = StrayExit(label, owner.name if owner is not None else "root", error)
+    failure = StrayExit(label, owner.title if owner is not None else "root", error)
     failure.__cause__ = error
     return failure
 

@@ -10,7 +10,7 @@ from dsh.kernel._shapes import close_coroutine, discard
 from dsh.kernel._stack import Frame, enter_frame, leave_frames, wait_task
 from dsh.kernel._stray import as_failure, told_to_stop
 from dsh.kernel.effect import Effect
-from dsh.kernel.errors import WrongLoop
+from dsh.kernel.errors import LeaseExpired, WrongLoop
 from dsh.kernel.states import DISPOSED, UNLOADING
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def own_task(
-    fiber: Fiber, work: Awaitable[T], label: str, cancel: bool, critical: bool
+    fiber: Fiber, work: Awaitable[T], label: str, cancel: bool, critical: bool, bounded: bool
 ) -> asyncio.Task[T]:
     """See ``Fiber.own_task``; the root owns it when the fiber is gone already."""
     kernel = fiber.kernel
@@ -32,7 +32,7 @@ def own_task(
         raise
     # a task that is only awaited may not wait for the unload that awaits it; a cancelled one may
     task = loop.create_task(_run(work, owner, label, cancel), name=label)
-    effect = Effect(owner, label, _TaskUndo(task, cancel))
+    effect = Effect(owner, label, _TaskUndo(task, cancel, bounded, owner, label))
     kernel.owned.add(task)
     kernel.tasks.add(task)
 
@@ -52,13 +52,22 @@ def own_task(
 
 
 class _TaskUndo:
-    """Undoes a task: asks it to stop, or only waits for it."""
+    """Undoes a task: asks it to stop, or waits for it, with patience as for leases or without end.
 
-    __slots__ = ("cancel", "task")
+    Attributes:
+        bounded: Cancel it when it has not ended within the grace of leases.
+    """
 
-    def __init__(self, task: asyncio.Task[Any], cancel: bool) -> None:
+    __slots__ = ("bounded", "cancel", "label", "owner", "task")
+
+    def __init__(
+        self, task: asyncio.Task[Any], cancel: bool, bounded: bool, owner: Fiber, label: str
+    ) -> None:
         self.task = task
         self.cancel = cancel
+        self.bounded = bounded
+        self.owner = owner
+        self.label = label
 
     def __call__(self) -> Awaitable[None] | None:
         task = self.task
@@ -68,13 +77,27 @@ class _TaskUndo:
             task.cancel()
             if task is asyncio.current_task():
                 return None
-        return wait_task(task)
+        return self._wait() if self.bounded and not self.cancel else wait_task(task)
+
+    async def _wait(self) -> None:
+        kernel = self.owner.kernel
+        timer = asyncio.get_running_loop().call_later(kernel.lease_grace_s, self._expire)
+        try:
+            await wait_task(self.task)
+        finally:
+            timer.cancel()
+
+    def _expire(self) -> None:
+        kernel = self.owner.kernel
+        error = LeaseExpired(self.owner.title, [self.label], kernel.lease_grace_s)
+        kernel.report(error, self.owner, self.label)
+        self.task.cancel()
 
 
 async def _run(work: Awaitable[T], owner: Fiber, label: str, cancel: bool) -> T:
     frame: Frame | None = None
     if cancel:
-        leave_frames()
+        leave_frames(owner)
     else:
         frame = enter_frame(owner)
     try:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from dsh.base.signal import AbortController, AbortedError
 from dsh.kernel._drain import drain
+from dsh.kernel._lease import wait_for_leases
+from dsh.kernel._overdue import Patience
 from dsh.kernel._shapes import being_cancelled, close_coroutine
 from dsh.kernel._stack import begin, enter_frame, rests_on, wait_task
 from dsh.kernel._stray import as_failure, guarded, is_close, told_to_stop
@@ -65,29 +67,67 @@ def _usable(fiber: Fiber, binding: Binding, optional: bool) -> bool:
     return not rests_on(binding.owner, fiber)
 
 
-def mark_stale(fiber: Fiber) -> None:
-    """Tell a running activation that it is not wanted any more."""
+def mark_stale(fiber: Fiber, *, over: bool = False) -> None:
+    """Tell a running activation that it is not wanted any more.
+
+    The stop signal is held back while work is in flight, until the wait for that is ``over``.
+    """
     if fiber._body is not None:
         fiber._body._stop = True
     if fiber._setup is not None:
         fiber._setup.cancel()
+    if fiber._patience is not None:
+        fiber._patience.begin()
+    if fiber._leases is not None and not over:
+        return
     if fiber._stop is not None and not fiber._stop.signal.aborted:
         fiber._stale = True
-        fiber._stop.abort(f"plugin {fiber.name!r} is being unloaded")
+        fiber._stop.abort(f"plugin {fiber.title!r} is being unloaded")
 
 
-def stop_controller(fiber: Fiber) -> AbortController:
+class Stop(AbortController):
+    """The stop signal of an activation, which follows the one of the plugin above."""
+
+    __slots__ = ("unlink",)
+    unlink: Callable[[], object] | None
+
+
+def stop_controller(fiber: Fiber) -> Stop:
     """Return the controller of this activation's stop signal, linked to the ancestors'."""
     controller = fiber._stop
     if controller is None:
-        controller = fiber._stop = AbortController()
-        if fiber.uid is None or fiber.state in {UNLOADING, DISPOSED}:
-            controller.abort(f"plugin {fiber.name!r} is being unloaded")
+        controller = fiber._stop = Stop()
+        controller.unlink = None
+        if not takes_registrations(fiber):
+            controller.abort(f"plugin {fiber.title!r} is being unloaded")
         elif fiber.parent_fiber is not None:
-            above = stop_controller(fiber.parent_fiber).signal
-            link = above.add_listener(lambda: controller.abort(above.reason), now=True)
-            controller.signal.add_listener(link)
+            link_stop(fiber, controller)
     return controller
+
+
+def link_stop(fiber: Fiber, controller: Stop) -> None:
+    """Let a stop signal follow the one of the plugin above, and no other from now on."""
+    if controller.unlink is not None:
+        controller.unlink()
+    if fiber.parent_fiber is None or controller.signal.aborted:
+        return
+    above = stop_controller(fiber.parent_fiber).signal
+
+    def follow() -> None:
+        # else the unload that comes says so, after the work in flight
+        if fiber._leases is None:
+            controller.abort(above.reason)
+
+    if controller.unlink is None:
+        controller.signal.add_listener(lambda: controller.unlink and controller.unlink())
+    controller.unlink = above.add_listener(follow, now=True)
+
+
+def takes_registrations(fiber: Fiber) -> bool:
+    """Whether anything may be registered: a plugin that was told to go may, for work in flight."""
+    if fiber.uid is None and fiber._leases is None:
+        return False
+    return fiber.state is not UNLOADING and fiber.state is not DISPOSED
 
 
 async def drive(fiber: Fiber) -> None:
@@ -122,9 +162,14 @@ async def drive(fiber: Fiber) -> None:
 
 
 async def _settle(fiber: Fiber) -> FiberState:
-    ticked = True
+    ticked, waited = True, False
     while True:
         target = fiber._target
+        if fiber._leases is not None and not waited and _may_wait(fiber):
+            waited = True
+            await wait_for_leases(fiber)
+            continue
+        waited = False
         if fiber.uid is None:
             if fiber._dirty or fiber._effects:
                 await unload(fiber)
@@ -140,6 +185,18 @@ async def _settle(fiber: Fiber) -> FiberState:
             return FAILED if fiber.error is not None else PENDING
         else:
             await load(fiber, target, ticked)
+
+
+def _may_wait(fiber: Fiber) -> bool:
+    """Whether what it holds is to be undone now, and may wait for work in flight.
+
+    The root may not: it goes with everything that could end such work.
+    """
+    if fiber.runtime is None:
+        return False
+    if fiber.uid is None or not fiber._dirty:
+        return fiber.uid is None
+    return fiber._stale or fiber._target is None or fiber._target != fiber._loaded
 
 
 async def _give_up(fiber: Fiber) -> None:
@@ -169,14 +226,28 @@ async def load(fiber: Fiber, target: Target, ticked: bool) -> None:
         fiber.config = fiber.resolve_config(fiber.raw_config)
         serial = fiber.kernel.serial
         result = runtime.run(fiber.ctx, fiber.config)
-        while type(result) is CoroutineType:
-            result = await (_cancellable(fiber, result) if runtime.cancel_setup else result)
         if result is not None and not _is_own_registration(fiber, result):
-            await _adopt_body(fiber, result, serial)
+            await _finish_body(fiber, result, serial)
     except BaseException as error:
         if told_to_stop(error):
             raise
         _body_failed(fiber, error, target)
+
+
+async def _finish_body(fiber: Fiber, result: Any, serial: int) -> None:
+    """Wait for the rest of a body; one that is unwanted meanwhile gets no more than the grace."""
+    patience = fiber._patience = Patience(fiber)
+    if fiber.uid is None or fiber._target != fiber._loaded:
+        patience.begin()
+    cancel_setup = fiber.runtime is not None and fiber.runtime.cancel_setup
+    try:
+        while type(result) is CoroutineType:
+            result = await (_cancellable(fiber, result) if cancel_setup else result)
+        if result is not None and not _is_own_registration(fiber, result):
+            await _adopt_body(fiber, result, serial)
+    finally:
+        fiber._patience = None
+        patience.end()
 
 
 async def _cancellable(fiber: Fiber, body: Coroutine[Any, Any, Any]) -> Any:
@@ -268,7 +339,7 @@ def fail_from_outside(fiber: Fiber, error: BaseException) -> None:
 
 
 def _note_site(fiber: Fiber, error: BaseException) -> None:
-    where = f"in plugin {fiber.name!r}"
+    where = f"in plugin {fiber.title!r}"
     if fiber.site is not None:
         code, line = fiber.site
         where += f", mounted at {code.co_filename}:{line}"
@@ -279,7 +350,7 @@ def _note_site(fiber: Fiber, error: BaseException) -> None:
 
 async def unload(fiber: Fiber) -> None:
     """Undo all that the fiber holds: dependants first, then its effects, last first."""
-    mark_stale(fiber)
+    mark_stale(fiber, over=True)
     fiber.set_state(UNLOADING)
     cancelled: asyncio.CancelledError | None = None
     try:
@@ -296,7 +367,7 @@ async def unload(fiber: Fiber) -> None:
         for binding in fiber._store.values():
             binding.release(fiber)
         fiber._store = None
-    fiber._loaded = None
+    fiber._loaded = fiber._leases = None
     fiber._dirty = fiber._stale = False
     fiber._stop = None
     if cancelled is not None and being_cancelled():

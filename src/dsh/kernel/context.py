@@ -7,12 +7,15 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast, overload
 
 from dsh.base.signal import AbortSignal
 from dsh.kernel import _hub
 from dsh.kernel._dispatch import Dispatcher
+from dsh.kernel._place import Place, joined
 from dsh.kernel._reading import Reading
+from dsh.kernel._rebase import rebase
 from dsh.kernel._root import Census, Reporter, RootState
 from dsh.kernel._shapes import enter_into
 from dsh.kernel.disposal import Disposal
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from dsh.kernel.registry import Registry
 
 T = TypeVar("T")
+Ctx = TypeVar("Ctx", bound="Context")
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _set = object.__setattr__
 
 
@@ -40,7 +45,6 @@ class Context(Reading, Dispatcher):
         root: The root context.
         parent: The context this one came from; None for the root.
         fiber: The plugin instance that owns what is registered here.
-        base_url: What relative names of plugins are resolved against.
     """
 
     __slots__ = ()
@@ -48,7 +52,8 @@ class Context(Reading, Dispatcher):
     def __init__(self) -> None:
         kernel = RootState()
         fiber = Fiber(kernel, None, None, None)
-        _fill(self, self, None, fiber, None, None, None, None, None)
+        _fill(self, self, None, None, None)
+        _set(self, "fiber", fiber)
         fiber.parent = fiber.ctx = self
         fiber._target = fiber._loaded = fiber._revision
         fiber._dirty = True
@@ -72,9 +77,9 @@ class Context(Reading, Dispatcher):
         self, *, meta: Mapping[ContextKey[Any], Any] | None = None, base_url: str | None = None
     ) -> Context:
         """Return a child with more data; this context is left as it is."""
-        own = self._meta if not meta else {**(self._meta or {}), **meta}
-        url = self.base_url if base_url is None else base_url
-        return _derive(self, meta=own, base_url=url)
+        if not meta and base_url is None:
+            return _derive(self)
+        return _derive(self, place=Place(self._place, meta=meta, base_url=base_url))
 
     def isolate(self, name: object, label: Label | None = None) -> Context:
         """Return a child in which a service name means another scope.
@@ -84,25 +89,65 @@ class Context(Reading, Dispatcher):
             label: Contexts with equal labels share the scope; a fresh one when None.
         """
         key = service_name(name)
-        labels = {**(self._labels or {}), key: label if label is not None else Label(key)}
-        return _derive(self, labels=labels)
+        own = {key: label if label is not None else Label(key)}
+        return _derive(self, place=Place(self._place, labels=own))
 
     def intercept(self, name: object, config: Mapping[str, Any]) -> Context:
         """Return a child below which a service gets one more layer of config."""
-        key = service_name(name)
-        layers = dict(self._intercepts or {})
-        layers[key] = (*layers.get(key, ()), config)
-        return _derive(self, intercepts=layers)
+        layers = {service_name(name): (config,)}
+        return _derive(self, place=Place(self._place, layers=layers))
+
+    def anchor(self) -> Context:
+        """Return a child whose place in the tree ``rebase`` can change later.
+
+        All that is derived from it, and the plugins mounted there, follow each change.
+        """
+        return _anchored(self, None, Place(self._place, movable=True))
+
+    def rebase(
+        self,
+        *,
+        parent: Context | None = None,
+        isolate: Mapping[str, Label] = _NOTHING,
+        intercept: Mapping[str, Mapping[str, Any]] = _NOTHING,
+    ) -> None:
+        """Give an anchor another place, and all below it with it, without a restart.
+
+        What is provided below goes to the scopes that its names mean from now on. Plugins
+        anywhere reload when the service that they would get is another one, and only then.
+        Plugins that are mounted on the anchor become children of ``parent``'s plugin, the
+        youngest ones; what else was registered on the anchor itself, and plugins that an effect
+        collected, stay with their owner. Data and base address are the new place's; what was
+        registered by way of such data, as in a scope, stays where it is.
+
+        Args:
+            parent: The context that it is a child of from now on; as it is when None.
+            isolate: The scopes of service names, in place of the anchor's own so far.
+            intercept: Config layers of services, in place of the anchor's own so far.
+
+        Raises:
+            RebaseError: this is no anchor, or ``parent`` is below it or of another root.
+            DuplicateService: what is provided below would go to a scope that has another such
+                service; nothing has changed.
+            InactiveEffect: the plugin of ``parent`` is unloading or gone.
+            WrongLoop: the root belongs to another loop or thread.
+        """
+        rebase(self, parent, isolate, intercept)
 
     @overload
     def __getitem__(self, key: ContextKey[T]) -> T | None: ...
     @overload
     def __getitem__(self, key: object) -> Any: ...
     def __getitem__(self, key: Any) -> Any:
-        meta = self._meta
-        if meta is not None and key in meta:
-            return meta[key]
+        place = self._place
+        if place is not None and place.meta is not None and key in place.meta:
+            return place.meta[key]
         return key.default
+
+    @property
+    def base_url(self) -> str | None:
+        """What relative names of plugins are resolved against."""
+        return None if self._place is None else self._place.base_url
 
     @property
     def agent(self) -> Any:
@@ -254,6 +299,13 @@ class Context(Reading, Dispatcher):
 
         return self.effect(setup, "ctx.set_reporter()")
 
+    def set_lease_grace(self, seconds: float) -> None:
+        """Set how long unloads of this root wait for work in flight; see ``Fiber.lease``.
+
+        A setup that is not wanted any more has as long to end by itself.
+        """
+        self.fiber.kernel.lease_grace_s = seconds
+
     def listener_count(self, name: str | None = None) -> int:
         """Count the root's listeners of one event, or of all."""
         return self.fiber.kernel.hub.count(name)
@@ -287,13 +339,26 @@ class Context(Reading, Dispatcher):
         """Return a context that owns as this one and reads services as ``reader``."""
         if reader.fiber is self.fiber and self._reader is None:
             return self
-        return _derive(self, labels=reader._labels, reader=reader._reader or reader.fiber)
+        place = joined(self._place, reader._place)
+        return _derive(self, place=place, reader=reader._reader or reader.fiber)
 
     def add_intercept(self, name: str, layer: Mapping[str, Any]) -> None:
         """Add a config layer in place, before the plugin's body sees this context."""
-        layers = dict(self._intercepts or {})
-        layers[name] = (*layers.get(name, ()), layer)
-        _set(self, "_intercepts", layers)
+        _set(self, "_place", Place(self._place, layers={name: (layer,)}))
+
+
+class Anchored(Context):
+    """An anchor, or a context derived from one: its plugin is that of where the anchor is."""
+
+    __slots__ = ("_anchor",)
+    _anchor: Anchored | None
+
+    @property
+    def fiber(self) -> Fiber:  # type: ignore[override]  # read-only here, and in effect everywhere
+        """The plugin instance that owns what is registered here."""
+        above = (self if self._anchor is None else self._anchor).parent
+        assert above is not None
+        return above.fiber
 
 
 class _Injected:
@@ -311,44 +376,34 @@ def _derive(
     source: Context,
     *,
     fiber: Fiber | None = None,
-    labels: Any = _KEEP,
-    intercepts: Any = _KEEP,
-    meta: Any = _KEEP,
-    base_url: Any = _KEEP,
+    place: Any = _KEEP,
     reader: Fiber | None = None,
 ) -> Context:
-    child: Context = object.__new__(Context)
-    return _fill(
-        child,
-        source.root,
-        source,
-        source.fiber if fiber is None else fiber,
-        source._labels if labels is _KEEP else labels,
-        source._intercepts if intercepts is _KEEP else intercepts,
-        source._meta if meta is _KEEP else meta,
-        source.base_url if base_url is _KEEP else base_url,
-        reader if fiber is not None or reader is not None else source._reader,
-    )
+    where = source._place if place is _KEEP else place
+    if fiber is None:
+        reader = reader or source._reader
+        if isinstance(source, Anchored):
+            own = _anchored(source, source._anchor or source, where)
+            _set(own, "_reader", reader)
+            return own
+        fiber = source.fiber
+    child = _fill(object.__new__(Context), source.root, source, where, reader)
+    _set(child, "fiber", fiber)
+    return child
+
+
+def _anchored(source: Context, anchor: Anchored | None, place: Place | None) -> Context:
+    child = _fill(object.__new__(Anchored), source.root, source, place, source._reader)
+    _set(child, "_anchor", anchor)
+    return child
 
 
 def _fill(
-    ctx: Context,
-    root: Context,
-    parent: Context | None,
-    fiber: Fiber,
-    labels: dict[str, Label] | None,
-    intercepts: dict[str, tuple[Mapping[str, Any], ...]] | None,
-    meta: dict[ContextKey[Any], Any] | None,
-    base_url: str | None,
-    reader: Fiber | None,
-) -> Context:
+    ctx: Ctx, root: Context, parent: Context | None, place: Place | None, reader: Fiber | None
+) -> Ctx:
     _set(ctx, "root", root)
     _set(ctx, "parent", parent)
-    _set(ctx, "fiber", fiber)
-    _set(ctx, "_labels", labels)
-    _set(ctx, "_intercepts", intercepts)
-    _set(ctx, "_meta", meta)
-    _set(ctx, "base_url", base_url)
+    _set(ctx, "_place", place)
     _set(ctx, "_reader", reader)
     _set(ctx, "_views", None)
     return ctx

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Generator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dsh.kernel._shapes import Handle
-from dsh.kernel._stack import check_effect_join, join_fiber, wait_task
+from dsh.kernel._stack import join_fiber, join_undo, wait_task
 from dsh.kernel.events import INTERNAL_JOIN, DisposalJoined
 
 if TYPE_CHECKING:
@@ -60,8 +60,9 @@ class Disposal(Handle, Awaitable[None]):
             await join_fiber(self._fiber)
         elif self._task is not None:
             if self._effect is not None:
-                check_effect_join(self._effect)
-            await wait_task(self._task)
+                await join_undo(self._effect, self._task)
+            else:
+                await wait_task(self._task)
 
 
 SETTLED = Disposal()

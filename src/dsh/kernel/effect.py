@@ -13,6 +13,7 @@ from functools import partial
 from types import BuiltinMethodType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from dsh.kernel._overdue import limit_setup
 from dsh.kernel._shapes import (
     Handle,
     aclose,
@@ -71,7 +72,7 @@ class Effect(Handle, Awaitable["Effect"]):
         fiber._effects[self._serial] = self
 
     def __repr__(self) -> str:
-        return f"<Effect {self.label} of {self._fiber.name}>"
+        return f"<Effect {self.label} of {self._fiber.title}>"
 
     @property
     def done(self) -> bool:
@@ -107,7 +108,7 @@ class Effect(Handle, Awaitable["Effect"]):
             return SETTLED
         self._fiber.kernel.check_loop("the effect")
         if self._state == SETUP:
-            self._stop = True
+            self._end_setup()
             return Disposal(effect=self, task=self._task)
         rest = self._undo_now()
         if rest is None:
@@ -121,9 +122,14 @@ class Effect(Handle, Awaitable["Effect"]):
         """Undo, or join an undo that runs; ``None`` when nothing is left to wait for."""
         if self._state == LIVE:
             return self._undo_now()
-        if self._state == SETUP:
-            self._stop = True
+        if self._state == SETUP and not self._stop:
+            self._end_setup()
         return wait_task(self._task) if self._task is not None else None
+
+    @property
+    def setting_up(self) -> bool:
+        """Whether the setup still runs."""
+        return self._state == SETUP
 
     def forget(self) -> None:
         """End without undoing, because there is nothing left to undo."""
@@ -152,6 +158,8 @@ class Effect(Handle, Awaitable["Effect"]):
             self._task = self._fiber.kernel.start(
                 self._finish_setup(rest), f"setup {self.label}", inherit=True
             )
+            if self._stop:
+                limit_setup(self, self._task)
         except BaseException:
             rest.close()
             self._roll_back()
@@ -265,6 +273,11 @@ class Effect(Handle, Awaitable["Effect"]):
                 self._task = None
         finally:
             frame.alive = False
+
+    def _end_setup(self) -> None:
+        self._stop = True
+        if self._task is not None:
+            limit_setup(self, self._task)
 
     def _roll_back(self) -> None:
         self._state = LIVE

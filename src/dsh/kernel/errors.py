@@ -42,6 +42,41 @@ class ReentrantAwait(KernelError, RuntimeError):
         self.awaited, self.inside = awaited, inside
 
 
+class RebaseError(KernelError, ValueError):
+    """An anchor cannot go where it was told to."""
+
+    code = "REBASE"
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"cannot rebase this context: {problem}")
+
+
+class LeaseExpired(KernelError, TimeoutError):
+    """A plugin was unloaded though work was still in flight through it."""
+
+    code = "LEASE_EXPIRED"
+
+    def __init__(self, plugin: str, labels: Sequence[str], grace_s: float) -> None:
+        super().__init__(
+            f"plugin {plugin!r} is unloaded with work still in flight after {grace_s:g} s: "
+            f"{', '.join(labels)}"
+        )
+        self.plugin, self.labels = plugin, tuple(labels)
+
+
+class SetupOverdue(KernelError, TimeoutError):
+    """A plugin is unloaded, and its setup was cancelled because it did not end by itself."""
+
+    code = "SETUP_OVERDUE"
+
+    def __init__(self, plugin: str, grace_s: float) -> None:
+        super().__init__(
+            f"plugin {plugin!r} is unloaded, but its setup still runs after {grace_s:g} s and is "
+            "cancelled; a setup that takes long should end when ctx.stop aborts"
+        )
+        self.plugin = plugin
+
+
 class WrongLoop(KernelError, RuntimeError):
     """A context was used from another event loop or thread, or without a running loop."""
 

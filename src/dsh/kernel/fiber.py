@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
-from dsh.base.signal import AbortController, AbortSignal
+from dsh.base.signal import AbortSignal
 from dsh.kernel import _drain, _transition
 from dsh.kernel._explain import Missing, explain
+from dsh.kernel._lease import Lease
 from dsh.kernel._shapes import Handle, discard, is_work
 from dsh.kernel._stack import join_fiber
 from dsh.kernel._stray import as_failure
@@ -38,6 +40,7 @@ from dsh.kernel.states import (
 from dsh.kernel.validation import validate_config
 
 if TYPE_CHECKING:
+    from dsh.kernel._overdue import Patience
     from dsh.kernel._root import RootState
     from dsh.kernel._services import Binding
     from dsh.kernel._stack import Join
@@ -77,7 +80,9 @@ class Fiber(Handle, Awaitable["Fiber"]):
         "_failed",
         "_group",
         "_inject",
+        "_leases",
         "_loaded",
+        "_patience",
         "_provided",
         "_revision",
         "_serial",
@@ -133,7 +138,9 @@ class Fiber(Handle, Awaitable["Fiber"]):
         self._driver: asyncio.Task[None] | None = None
         self._body: Effect | None = None
         self._setup: asyncio.Task[Any] | None = None
-        self._stop: AbortController | None = None
+        self._patience: Patience | None = None
+        self._stop: _transition.Stop | None = None
+        self._leases: dict[Lease, None] | None = None
         self._waits: dict[Join, None] | None = None
         self._group: Sequence[Fiber] | None = None
         self._drains: list[_drain.Drain] | None = None
@@ -155,6 +162,14 @@ class Fiber(Handle, Awaitable["Fiber"]):
         return "root"
 
     @property
+    def title(self) -> str:
+        """What messages call it: its plugin's name, or where a plugin without one is written."""
+        runtime = self.runtime
+        if runtime is None:
+            return "root"
+        return runtime.name or runtime.origin
+
+    @property
     def inject(self) -> dict[str, Any]:
         """Declared services with intercept configs; may be added to until first activation."""
         own = self._inject
@@ -166,7 +181,10 @@ class Fiber(Handle, Awaitable["Fiber"]):
 
     @property
     def stop(self) -> AbortSignal:
-        """Aborts as soon as this activation is stale, its own or an ancestor's."""
+        """Aborts as soon as this activation is stale, its own or an ancestor's.
+
+        While work is in flight under a lease, that is when the wait for the work is over.
+        """
         return _transition.stop_controller(self).signal
 
     def effects(self) -> list[EffectInfo]:
@@ -249,6 +267,31 @@ class Fiber(Handle, Awaitable["Fiber"]):
         self.refresh()
         return Transition(self)
 
+    def lease(self, label: str, *, owner: Fiber | None = None) -> AbstractContextManager[None]:
+        """Return what marks work in flight through this plugin, for one ``with`` statement.
+
+        An unload or reload of the plugin waits for it, for a grace at most (see
+        ``Context.set_lease_grace``); what is left then is reported. Until then the plugin works
+        on as if nothing were: it stays active and so do its dependants, what it holds of others
+        stays readable, effects may be registered on it, and its stop signal is silent. The wait
+        leaves out work that itself waits for that unload, from tasks started inside, too, and
+        work that only a teardown can end that waits for this plugin.
+
+        Args:
+            label: What is going on, for whoever reads why an unload takes its time.
+            owner: The plugin whose unload would end the work; when None, the one that owns the
+                task or transition that enters.
+
+        Raises:
+            InactiveEffect: on entering, when the plugin is unloading, gone, or told to go.
+        """
+        return Lease(self, label, owner)
+
+    @property
+    def leases(self) -> tuple[str, ...]:
+        """The labels of the work in flight, oldest first."""
+        return tuple(lease.label for lease in self._leases or ())
+
     def explain(self) -> list[Missing]:
         """Say, for each declared service that is not there, why."""
         return explain(self)
@@ -256,15 +299,15 @@ class Fiber(Handle, Awaitable["Fiber"]):
     # what the kernel's other parts use
 
     def check_active(self) -> None:
-        """Refuse registrations while unloading and after disposal.
+        """Refuse registrations while unloading and after disposal, but for work in flight.
 
         Raises:
             InactiveEffect: the fiber takes no registrations now.
             WrongLoop: the root belongs to another loop or thread.
         """
-        if self.uid is None or self.state is UNLOADING:
+        if not _transition.takes_registrations(self):
             state = self.state if self.uid is not None else DISPOSED
-            raise InactiveEffect(self.name, state.label)
+            raise InactiveEffect(self.title, state.label)
         self.kernel.check_loop("the context")
 
     def undo_for_owner(self) -> Awaitable[None] | None:
@@ -322,7 +365,10 @@ class Fiber(Handle, Awaitable["Fiber"]):
             return
         work = _transition.drive(self)
         self._driver = self.kernel.start(work, f"fiber {self.name}", forgets=True)
-        self.set_state(UNLOADING if self._dirty or not alive else LOADING)
+        if alive and not self._dirty:
+            self.set_state(LOADING)
+        elif self._leases is None or self.runtime is None:
+            self.set_state(UNLOADING)
 
     def set_state(self, state: FiberState) -> None:
         """Enter a state, tell listeners, and let dependants look at what this fiber provides."""
@@ -347,20 +393,27 @@ class Fiber(Handle, Awaitable["Fiber"]):
         return raw if model is None else validate_config(model, raw)
 
     def own_task(
-        self, work: Awaitable[T], label: str, *, cancel: bool, critical: bool = False
+        self,
+        work: Awaitable[T],
+        label: str,
+        *,
+        cancel: bool,
+        critical: bool = False,
+        bounded: bool = False,
     ) -> asyncio.Task[T]:
         """Run ``work`` in a task that this fiber's unload cancels (or not) and awaits.
 
-        An error is reported; with ``critical`` it also fails the fiber.
+        An error is reported; with ``critical`` it also fails the fiber. What is not cancelled at
+        once may be ``bounded``: it is when the grace of leases is over.
         """
-        return own_task(self, work, label, cancel, critical)
+        return own_task(self, work, label, cancel, critical, bounded)
 
     def run_supervised(self, call: Callable[[], object], label: str) -> None:
         """Call a function nobody waits for: errors are reported, coroutines become tasks."""
         try:
             result = call()
             if result is not None and is_work(result):
-                self.own_task(result, label, cancel=False)  # type: ignore[arg-type]
+                self.own_task(result, label, cancel=False, bounded=True)  # type: ignore[arg-type]
         except BaseException as error:
             self.kernel.report(as_failure(error, self, label), self, label)
 
@@ -387,7 +440,8 @@ class Fiber(Handle, Awaitable["Fiber"]):
             try:
                 result = listener.call(payload)
                 if result is not None and is_work(result):
-                    listener.ctx.fiber.own_task(result, "internal/plugin", cancel=False)
+                    owner = listener.ctx.fiber
+                    owner.own_task(result, "internal/plugin", cancel=False, bounded=True)
             except BaseException as error:
                 errors.append(as_failure(error, listener.ctx.fiber, INTERNAL_PLUGIN.name))
         return errors
@@ -421,7 +475,7 @@ class Fiber(Handle, Awaitable["Fiber"]):
 
     def _check_alive(self) -> None:
         if self.uid is None:
-            raise InactiveEffect(self.name, DISPOSED.label)
+            raise InactiveEffect(self.title, DISPOSED.label)
         self.kernel.check_loop("the plugin")
 
     def _forget_error(self) -> None:

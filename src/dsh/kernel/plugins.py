@@ -85,7 +85,8 @@ def plugin(
         name: What messages call it.
         inject: Services it needs.
         config: What its config is validated by.
-        cancel_setup: Cancel the body when it is not wanted any more, instead of waiting for it.
+        cancel_setup: Cancel the body as soon as it is not wanted any more, instead of after the
+            grace for work in flight.
     """
 
     def mark(function: F) -> F:
@@ -128,11 +129,13 @@ class Runtime:
         "callback",
         "cancel_setup",
         "config_model",
+        "deleted",
         "fibers",
         "inject",
         "kind",
         "methods",
         "name",
+        "provides",
     )
 
     def __init__(self, plugin: Plugin, callback: Callable[..., Any]) -> None:
@@ -149,8 +152,18 @@ class Runtime:
         else:
             declared = getattr(source, "inject", None)
         self.inject: dict[str, Any] = read_inject(declared) if declared else _NO_NEEDS
+        self.provides = _provides(source, callback)
         self._takes_config = _takes_config(callback)
         self.fibers: dict[Any, None] = {}
+        self.deleted = False
+
+    @property
+    def origin(self) -> str:
+        """Where the body is written: its module and its name there."""
+        found = self.callback
+        if not hasattr(found, "__qualname__"):
+            found = type(found)
+        return f"{found.__module__}.{found.__qualname__}"
 
     def run(self, ctx: Context, config: Any) -> Any:
         """Run the body; returns what its cleanup is made of."""
@@ -190,6 +203,15 @@ def _name_of(source: Any, callback: Callable[..., Any]) -> str | None:
     return None if name is None or name in _UNNAMED else name
 
 
+def _provides(source: Any, callback: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the services that a plugin says it provides; a service class, that of its name."""
+    declared = getattr(source, "provide", None)
+    if declared is None or callable(declared):
+        name = getattr(callback, "name", None) if getattr(callback, "is_service", False) else None
+        return (name,) if isinstance(name, str) else ()
+    return tuple(read_inject(declared))
+
+
 def _class_inject(cls: type) -> dict[str, Any]:
     needs: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
@@ -215,7 +237,9 @@ def _mount_method(ctx: Context, needs: dict[str, Any], method: Callable[..., Any
     if _positional_count(method) >= 1:
         ctx.inject(needs, method)
     else:
-        ctx.inject(needs, lambda _ctx: method())
+        call = lambda _ctx: method()  # noqa: E731  # a name would become the plugin's
+        call.__module__, call.__qualname__ = method.__module__, method.__qualname__
+        ctx.inject(needs, call)
 
 
 def _takes_config(callback: Callable[..., Any]) -> bool:

@@ -39,6 +39,7 @@ class Registry:
         """Request disposal of all fibers of a plugin and forget it; they can be awaited."""
         runtime = self._runtimes.pop(callable_of(plugin), None)
         if runtime is not None:
+            runtime.deleted = True
             for fiber in tuple(runtime.fibers):
                 fiber.dispose()
         return runtime

@@ -29,6 +29,7 @@ class Service:
 
     __slots__ = ("__dict__", "__weakref__", "_caller", "_via")
 
+    is_service: ClassVar[bool] = True
     name: ClassVar[str]
     inject: ClassVar[InjectLike] = ()
     Config: ClassVar[Any] = None

@@ -1,9 +1,10 @@
-"""Timers that belong to whoever asks for them. Delays are in seconds."""
+"""Timers that belong to whoever asks for them. Delays are in seconds; a negative one is none."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from math import isnan
 from typing import Any, Generic, ParamSpec
 
 from dsh.base.signal import AbortedError
@@ -25,7 +26,13 @@ class Timer(Service):
         return _Schedule(self.caller, "ctx.timeout()", call, repeat=False).begin(delay)
 
     def interval(self, delay: float, call: Callable[[], object]) -> Effect:
-        """Call a function every ``delay`` seconds, first after one delay."""
+        """Call a function every ``delay`` seconds, first after one delay.
+
+        What a blocked or suspended process missed is skipped, not made up for.
+
+        Raises:
+            ValueError: ``delay`` is not above 0, so that it would never let go of the loop.
+        """
         return _Schedule(self.caller, "ctx.interval()", call, repeat=True).begin(delay)
 
     async def sleep(self, delay: float) -> None:
@@ -48,6 +55,7 @@ class Timer(Service):
 
         Raises:
             AbortedError: the calling plugin unloads.
+            ValueError: ``delay`` is not above 0.
         """
         waker = _Waker()
         effect = _Schedule(self.caller, "ctx.ticks()", waker.wake, repeat=True).begin(delay)
@@ -80,6 +88,8 @@ class Limited(Generic[P]):
     """A rate-limited function; it ends with the plugin that made it."""
 
     def __init__(self, ctx: Context, call: Callable[P, object], delay: float, label: str) -> None:
+        if isnan(delay):
+            raise ValueError(f"{label} needs a delay, got {delay!r}")
         self._ctx = ctx
         self._call = call
         self._delay = delay
@@ -166,6 +176,9 @@ class _Schedule:
         self._effect: Effect
 
     def begin(self, delay: float) -> Effect:
+        # A NaN would sort nowhere and so upset every other timer of the loop.
+        if isnan(delay) or (self._repeat and delay <= 0):
+            raise ValueError(f"{self._label} needs a delay above 0, got {delay!r}")
         self._delay = delay
         self._loop = asyncio.get_running_loop()
         self._due = self._loop.time() + delay
@@ -175,7 +188,8 @@ class _Schedule:
 
     def _fire(self) -> None:
         if self._repeat:
-            self._due += self._delay
+            late = self._loop.time() - self._due
+            self._due += self._delay * (1 + max(0, late // self._delay))
             self._handle = self._loop.call_at(self._due, self._fire)
         else:
             self._effect.forget()

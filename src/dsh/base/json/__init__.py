@@ -6,7 +6,7 @@ nested is a question of memory alone.
 """
 
 from dsh.base.json.snapshots import freeze, snapshot
-from dsh.base.json.text import canonical, dumps, dumps_str, loads
+from dsh.base.json.text import canonical, dumps, dumps_str, loads, pretty
 from dsh.base.json.values import (
     FrozenDict,
     FrozenList,
@@ -29,6 +29,7 @@ __all__ = [
     "equal",
     "freeze",
     "loads",
+    "pretty",
     "snapshot",
     "thaw",
 ]

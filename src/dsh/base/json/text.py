@@ -16,6 +16,9 @@ _ENCODER: Final = _stdlib.JSONEncoder(
 _CANONICAL: Final = _stdlib.JSONEncoder(
     ensure_ascii=True, separators=(",", ":"), allow_nan=False, check_circular=False, sort_keys=True
 )
+_PRETTY: Final = _stdlib.JSONEncoder(
+    ensure_ascii=False, indent=2, allow_nan=False, check_circular=False
+)
 # The longest run of digits that is sure to be no integer beyond 64 bits, and a table to find one.
 _LONG_NUMBER: Final = b"0" * 19
 _DIGITS_ALIKE: Final = bytes.maketrans(b"123456789", b"000000000")
@@ -38,6 +41,28 @@ def dumps(value: object) -> bytes:
             if b"null" not in data or _is_finite(value):
                 return data
     return dumps_str(value).encode("utf-8", "backslashreplace")
+
+
+def pretty(value: object) -> bytes:
+    r"""Encode for files that people may read: indented by two spaces, with a newline at the end.
+
+    Raises:
+        ValueError: the value holds NaN or an infinity.
+        TypeError: the value holds something that is not JSON.
+    """
+    if _orjson_pretty is not None:
+        try:
+            data = _orjson_pretty(value)
+        except TypeError:
+            pass  # as in `dumps`
+        else:
+            if b"null" not in data or _is_finite(value):
+                return data
+    try:
+        text = _PRETTY.encode(value)
+    except RecursionError:
+        text = dumps_str(value)  # so deep that nobody reads it
+    return (text + "\n").encode("utf-8", "backslashreplace")
 
 
 def dumps_str(value: object) -> str:
@@ -106,21 +131,34 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-_loads_precisely: Final = partial(_stdlib.loads, parse_constant=_no_constant)
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not isfinite(number):
+        raise ValueError(f"the number {digits[:40]} is too large")
+    return number
+
+
+_loads_precisely: Final = partial(_stdlib.loads, parse_constant=_no_constant, parse_float=_finite)
 
 _orjson_dumps: Callable[[object], bytes] | None
 _orjson_loads: Callable[[bytes], Any] | None
+_orjson_pretty: Callable[[object], bytes] | None
 try:
     import orjson as _orjson
 except (
     ImportError
 ):  # the wheel is missing on some systems; the standard library does the same, slower
-    _orjson_dumps = _orjson_loads = None
+    _orjson_dumps = _orjson_loads = _orjson_pretty = None
 else:
 
     def _orjson_dumps(value: object) -> bytes:
         return _orjson.dumps(
             value, option=_orjson.OPT_PASSTHROUGH_DATACLASS | _orjson.OPT_PASSTHROUGH_DATETIME
         )
+
+    def _orjson_pretty(value: object) -> bytes:
+        plain = _orjson.OPT_PASSTHROUGH_DATACLASS | _orjson.OPT_PASSTHROUGH_DATETIME
+        shape = _orjson.OPT_INDENT_2 | _orjson.OPT_APPEND_NEWLINE
+        return _orjson.dumps(value, option=plain | shape)
 
     _orjson_loads = _orjson.loads
