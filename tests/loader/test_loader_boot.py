@@ -378,6 +378,89 @@ async def test_a_task_that_nobody_waits_for_is_fatal(plugins: Shelf, stage: Stag
     assert stage.said == ["fatal load failure: RuntimeError: no luck"]
 
 
+async def test_only_the_first_such_task_is_told(plugins: Shelf, stage: Stage) -> None:
+    async def fail(text: str) -> None:
+        raise RuntimeError(text)
+
+    def apply(ctx: Context, config: Any) -> None:
+        async def lose() -> None:
+            await ctx.loader.ready()
+            tasks = [asyncio.create_task(fail(text)) for text in ("first", "second")]
+            await asyncio.wait(tasks)
+            for task in tasks:
+                task.get_loop().call_exception_handler(
+                    {"message": "lost", "exception": task.exception(), "task": task}
+                )
+
+        ctx.spawn(lose(), "lose")
+
+    assert await host(stage.launch([{"id": "a", "name": plugins.module("m", apply=apply)}])) == 1
+    assert stage.said == ["fatal load failure: RuntimeError: first"]
+
+
+async def test_a_slow_start_names_the_rows_that_it_waits_for(plugins: Shelf, stage: Stage) -> None:
+    go, slow = asyncio.Event(), asyncio.Event()
+    asked: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        asked.append(seconds)
+        if len(asked) > 2:
+            go.set()
+            await asyncio.Event().wait()
+        await slow.wait()
+
+    async def apply(ctx: Context, config: Any) -> None:
+        slow.set()
+        await go.wait()
+        ctx.app_exit.exit(0)
+
+    inner = {"id": "slow", "name": plugins.module("m", apply=apply)}
+    group = {"id": "g", "name": "cordis:group", "group": True, "config": [inner]}
+    quick = {"id": "quick", "name": plugins.recorder("quick")}
+    assert await host(stage.launch([quick, group], sleep=sleep)) == 0
+    assert asked == [10.0, 10.0, 10.0]
+    assert stage.said == [
+        'the start waits for row "slow" (m), which is still loading after 10 s',
+    ]
+
+
+async def test_a_start_in_time_says_nothing(plugins: Shelf, stage: Stage) -> None:
+    def apply(ctx: Context, config: Any) -> None:
+        ctx.app_exit.exit(0)
+
+    assert await host(stage.launch([{"id": "a", "name": plugins.module("m", apply=apply)}])) == 0
+    assert stage.said == []
+
+
+async def test_a_row_that_fails_when_it_is_activated_again_is_told_and_the_host_goes_on(
+    plugins: Shelf, stage: Stage
+) -> None:
+    def frail(ctx: Context, config: Any) -> None:
+        if ctx.get("thing") != 1:
+            raise RuntimeError("no luck")
+
+    def apply(ctx: Context, config: Any) -> None:
+        async def change() -> None:
+            await ctx.loader.ready()
+            await ctx.loader.update("provider", {"config": 2})
+            await ctx.loader.quiesce()
+            assert ctx.loader.resolve("frail").fiber.state.label == "failed"
+            ctx.app_exit.exit(0)
+
+        ctx.spawn(change(), "change")
+
+    def provide(ctx: Context, config: Any) -> None:
+        ctx.provide("thing", config)
+
+    rows = [
+        {"id": "provider", "name": plugins.module("provider", apply=provide), "config": 1},
+        {"id": "frail", "name": plugins.module("frail", apply=frail, inject=("thing",))},
+        {"id": "driver", "name": plugins.module("driver", apply=apply)},
+    ]
+    assert await host(stage.launch(rows)) == 0
+    assert stage.said == ['row "frail" (frail): apply failed: RuntimeError: no luck']
+
+
 def controller(forced: list[int], grace_s: float = 5.0) -> ShutdownController:
     return ShutdownController(sigterm=143, grace_s=grace_s, force=forced.append)
 
@@ -422,6 +505,37 @@ async def test_a_disposal_that_hangs_is_forced(root: Context) -> None:
     ends.shutdown(0)
     assert await ends.finished() == 0
     assert forced == [0]
+    release.set()
+    await root.dispose()
+
+
+async def test_a_disposal_that_fails_is_forced() -> None:
+    class Stubborn(Context):
+        async def dispose(self) -> None:  # type: ignore[override]
+            raise RuntimeError("no luck")
+
+    complaints: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: complaints.append(context))
+    forced: list[int] = []
+    ends = controller(forced)
+    ends.attach(Stubborn())
+    ends.shutdown(3)
+    assert await ends.finished() == 3
+    loop.set_exception_handler(None)
+    assert forced == [3]
+    assert [each["message"] for each in complaints] == ["the disposal of the tree failed"]
+
+
+async def test_a_fatal_failure_has_less_patience_than_a_stop(root: Context) -> None:
+    release = asyncio.Event()
+    forced: list[int] = []
+    ends = controller(forced, grace_s=60)
+    ends.attach(root)
+    root.defer(release.wait)
+    ends.fail(1)
+    assert await ends.finished() == 1
+    assert forced == [1]
     release.set()
     await root.dispose()
 

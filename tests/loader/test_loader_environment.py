@@ -90,14 +90,17 @@ def test_parents_are_not_searched_and_absence_is_silent(folders: tuple[Path, Pat
     assert told == []
 
 
-@pytest.mark.parametrize("content", [None, b"A=\xff", b"A=x\0y"])
+@pytest.mark.parametrize("content", ["folder", "pipe", b"A=\xff", b"A=x\0y"])
 def test_an_unreadable_file_is_told_and_passed_over(
-    folders: tuple[Path, Path], content: bytes | None
+    folders: tuple[Path, Path], content: bytes | str
 ) -> None:
     home, cwd = folders
-    if content is None:
+    if content == "folder":
         (cwd / ".env").mkdir()
+    elif content == "pipe":
+        os.mkfifo(cwd / ".env")
     else:
+        assert isinstance(content, bytes)
         (cwd / ".env").write_bytes(content)
     told: list[str] = []
     env = load_environment(home, cwd, {"A": "1"}, told.append)

@@ -180,7 +180,7 @@ def test_provenance_names_the_origin_and_every_changer_in_order() -> None:
         Layer("same", [{"id": "a", "disabled": True}, {"id": "nope", "disabled": True}]),
     ]
     warnings: list[str] = []
-    result, provenance = apply_layers(layers, warnings.append)
+    result, provenance, _ = apply_layers(layers, warnings.append)
     assert [row["id"] for row in result] == ["a", "group", "b"]
     assert provenance == [
         Provenance("base", ("profile", "home")),
@@ -214,7 +214,7 @@ def test_layers_are_one_pass_of_the_same_patches(tree: Rows, layers: list[Rows])
     kept = copy.deepcopy((tree, layers))
     flat = [{"insert": tree}, *(patch for layer in layers for patch in layer)]
     whole = apply_patches([], flat, lambda _: None)
-    layered, provenance = apply_layers(
+    layered, provenance, _ = apply_layers(
         [
             Layer("tree", [{"insert": tree}]),
             *(Layer(str(n), each) for n, each in enumerate(layers)),

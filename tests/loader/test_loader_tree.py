@@ -13,6 +13,7 @@ from dsh.loader.events import LOADER_ENTRY_INIT, EntryMade
 from dsh.loader.expr import Expr
 from dsh.loader.loader import EntryMissing, folder_url
 from dsh.loader.resolve import resolve_plugin
+from dsh.loader.resolve_errors import BrokenPlugin
 
 
 @dataclass
@@ -506,6 +507,7 @@ def test_an_unknown_name_is_refused_literally(
 
 def test_a_broken_module_raises_its_own_error(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import dsh.no_such_module_here\n")
-    with pytest.raises(ModuleNotFoundError, match="no_such_module_here"):
+    with pytest.raises(BrokenPlugin, match="no_such_module_here") as caught:
         resolve_plugin("./broken.py", tmp_path, {})
+    assert isinstance(caught.value.__cause__, ModuleNotFoundError)
     assert folder_url(Path("/a b")) == "file:///a%20b/"

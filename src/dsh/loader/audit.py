@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 from dsh.base.errors import message_of
 from dsh.base.names import camel
-from dsh.kernel import Fiber, FiberState, Missing, Service, ValidationError
+from dsh.kernel import Fiber, FiberState, InactiveEffect, Missing, Service, ValidationError
 from dsh.loader.entry import Entry
 from dsh.loader.errors import BootFailed, EntryError, ExprError
+
+if TYPE_CHECKING:
+    from dsh.loader.loader import Loader
 
 
 class Problem(NamedTuple):
@@ -36,12 +40,40 @@ def audit(entries: Iterable[Entry]) -> list[Problem]:
     return sorted(problems, key=lambda problem: problem.pending)
 
 
+async def leave_out(loader: Loader) -> list[Problem]:
+    """Take the rows that are not active and may be left out from the tree.
+
+    Those that are still loading stay: they may yet come up.
+
+    Returns:
+        What is wrong with each of them.
+    """
+    overdue = loader.overdue()
+    problems = [
+        problem
+        for problem in audit(loader.entries())
+        if problem.entry is not None
+        and loader.may_leave_out(problem.entry)
+        and problem.entry not in overdue
+    ]
+    for problem in problems:
+        # A tree that goes meanwhile takes them along.
+        with suppress(InactiveEffect):
+            await loader.remove(problem.id)
+    return problems
+
+
 def boot_failed(problems: list[Problem]) -> BootFailed:
-    """Return the error that a host reports: one line a problem.
+    """Return the error that a host reports: one line a problem."""
+    causes = [problem.cause for problem in problems if problem.cause is not None]
+    return BootFailed(problem_lines(problems), causes)
+
+
+def problem_lines(problems: Sequence[Problem]) -> list[str]:
+    """Return one line a problem.
 
     Rows that wait for other rows that did not come up are summed up in one line.
     """
-    causes = [problem.cause for problem in problems if problem.cause is not None]
     roots = [problem for problem in problems if not problem.pending]
     waiting = [problem for problem in problems if problem.pending]
     if not roots:
@@ -54,7 +86,7 @@ def boot_failed(problems: list[Problem]) -> BootFailed:
         ids = ", ".join(problem.id for problem in waiting)
         noun = "row waits" if len(waiting) == 1 else "rows wait"
         lines.append(f"{len(waiting)} more {noun} for services in consequence: {ids}")
-    return BootFailed(lines, causes)
+    return lines
 
 
 def _waiting_for_nobody(waiting: list[Problem]) -> list[Problem]:
@@ -135,28 +167,35 @@ def _look(entry: Entry) -> Problem | None:
     fiber = entry.fiber
     if entry.left_out is not None:
         cause = entry.left_out.__cause__ or entry.left_out
-        return Problem(entry.id, entry.name, describe(cause), cause, entry=entry)
+        return Problem(entry.full_id, entry.name, describe(cause), cause, entry=entry)
     try:
         if not entry.should_run:
             return None
     except ExprError as error:
-        return Problem(entry.id, entry.name, describe(error), error, entry=entry)
+        return Problem(entry.full_id, entry.name, describe(error), error, entry=entry)
     if fiber is None or fiber.uid is None:
-        return Problem(entry.id, entry.name, "its plugin is gone", None, entry=entry)
+        if entry.group.going:
+            return None  # the whole tree goes
+        return Problem(entry.full_id, entry.name, "its plugin is gone", None, entry=entry)
     if fiber.state is FiberState.FAILED and fiber.error is not None:
         inner = problems_of(fiber.error) if _holds_entries(fiber.error) else []
         text = "; ".join(map(str, inner)) or describe(fiber.error)
-        return Problem(entry.id, entry.name, text, fiber.error, entry=entry)
+        return Problem(entry.full_id, entry.name, text, fiber.error, entry=entry)
     if fiber.state is FiberState.ACTIVE:
         return None
     missing = tuple(fiber.explain())
     text = _waiting(fiber, missing)
-    return Problem(entry.id, entry.name, text, None, pending=True, entry=entry, missing=missing)
+    return Problem(
+        entry.full_id, entry.name, text, None, pending=True, entry=entry, missing=missing
+    )
 
 
 def _waiting(fiber: Fiber, missing: tuple[Missing, ...]) -> str:
     if not missing:
-        return f"it is still {fiber.state.label}"
+        return (
+            f"it is still {fiber.state.label}; its setup has to end: work that goes on belongs "
+            "into ctx.spawn()"
+        )
     names = ", ".join(camel(each.service) for each in missing)
     reasons = "; ".join(dict.fromkeys(_reason(each) for each in missing))
     return (
@@ -167,8 +206,8 @@ def _waiting(fiber: Fiber, missing: tuple[Missing, ...]) -> str:
 
 def _reason(missing: Missing) -> str:
     service = camel(missing.service)
-    if missing.reason == "absent":
-        return f"no row provides {service}"
+    if missing.reason.startswith("absent"):
+        return missing.reason.replace("absent", f"no row provides {service}", 1)
     return f"{service}: {missing.reason}"
 
 

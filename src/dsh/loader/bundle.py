@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dsh.base.text import did_you_mean
+from dsh.loader.api import UnsuitableApi, check_api, package_folders
 from dsh.loader.errors import BundleError, ConfigFileError
 from dsh.loader.rows import Row
 from dsh.loader.yaml import read_yaml
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 ENTRY_POINTS: Final = "dsh.bundle"
 """Group of entry points by which a distribution declares a bundle: ``name = package:file.yml``."""
@@ -123,27 +128,83 @@ _SHAPE: Final[tuple[tuple[str, type, str], ...]] = (
 )
 
 
+def bundle_file(declared: str, bundle: str, places: Sequence[str]) -> Path:
+    """Return the file that an entry point's value names; nothing of the package is imported.
+
+    Args:
+        declared: ``package:file.yml``; the file is inside the package's folder.
+        bundle: The bundle's name, for errors.
+        places: Where packages are.
+
+    Raises:
+        BundleError: the value has another form, leads out of the package, or there is no such
+            package.
+    """
+    package, _, file = (part.strip() for part in declared.partition(":"))
+    if not file or not all(part.isidentifier() for part in package.split(".")):
+        problem = f"its {ENTRY_POINTS} entry point must be package:file.yml, got {declared!r}"
+        raise BundleError(f'bundle "{bundle}": {problem}')
+    inner = PurePosixPath(file)
+    if inner.is_absolute() or ".." in inner.parts or "\\" in file or not file.isprintable():
+        raise BundleError(f'bundle "{bundle}": its file {file!r} leads out of its package')
+    folders = package_folders(package, places)
+    if not folders:
+        raise BundleError(f'bundle "{bundle}": there is no package {package!r}')
+    path = next((each / file for each in folders if (each / file).exists()), folders[0] / file)
+    if not any(path.resolve().is_relative_to(each.resolve()) for each in folders):
+        raise BundleError(f'bundle "{bundle}": its file {file!r} leads out of its package')
+    return path
+
+
+def distribution_name(distribution: Distribution) -> str | None:
+    """Return how an installed distribution calls itself; None when its metadata is unusable."""
+    try:
+        names = distribution.metadata.get_all("Name")
+    except (OSError, ValueError, TypeError):
+        return None
+    return str(names[0]) if names else None
+
+
+def declared_points(distribution: Distribution, group: str) -> dict[str, str]:
+    """Return the entry points of one group, value by name; none when the metadata is unusable."""
+    try:
+        points = distribution.entry_points.select(group=group)
+        return {point.name: point.value for point in points}
+    except (OSError, ValueError, TypeError):
+        # Metadata is somebody else's file; what is wrong with it must not stop other bundles.
+        return {}
+
+
 def _installed(name: str, profile: str, profile_dir: Path) -> Path:
     """Find the file that an installed distribution declares; nothing of it is imported."""
     import sys
     from importlib import metadata
-    from importlib.machinery import PathFinder
 
-    places = [*sys.path, str(profile_dir / "site")]
-    remedy = f"dsh plugin --profile {profile} install"
+    site = profile_dir / "site"
+    places = [*sys.path, str(site)]
+    remedy = f"run dsh plugin --profile {profile} install"
+    bare = False
+    declared: str | None = None
     for distribution in metadata.distributions(path=places):
-        points = distribution.entry_points.select(group=ENTRY_POINTS)
-        if distribution.metadata["Name"] != name and name not in points.names:
-            continue
-        for point in points:
-            package, _, file = point.value.partition(":")
-            spec = PathFinder.find_spec(package, places)
-            if spec is None or not spec.submodule_search_locations:
-                raise BundleError(f'profile bundle "{name}": no package {package!r}; run {remedy}')
-            return Path(next(iter(spec.submodule_search_locations))) / file
-        raise BundleError(f'profile bundle "{name}" declares no dsh.bundle entry point')
+        values = declared_points(distribution, ENTRY_POINTS)
+        if name in values:
+            declared = values[name]
+            break
+        if distribution_name(distribution) == name:
+            declared = declared or next(iter(values.values()), None)
+            bare = True
+    if declared is not None:
+        try:
+            check_api(declared, places)
+            return bundle_file(declared, name, places)
+        except UnsuitableApi as error:
+            raise BundleError(f'profile bundle "{name}": {error}', code=error.code) from error
+        except BundleError as error:
+            raise BundleError(f"profile {error}; {remedy}") from error
+    if bare:
+        raise BundleError(f'profile bundle "{name}" declares no {ENTRY_POINTS} entry point')
     known = [path.stem for path in sorted(shipped_bundles().glob("*.yml"))]
     raise BundleError(
         f'cannot resolve profile bundle "{name}"{did_you_mean(name, known)}: neither the '
-        f"installation nor {profile_dir / 'site'} has it; run {remedy}"
+        f"installation nor {site} has it; {remedy}"
     )

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from dsh.loader.expr import Expr
 from dsh.loader.rows import ROW_FIELDS
+from dsh.loader.say import shown
 from dsh.loader.yaml import plain_kind
 
 _PLAIN: Final = re.compile(
@@ -18,7 +19,8 @@ _PLAIN: Final = re.compile(
 _UNSAFE: Final = re.compile(r":\s|\s#|[:\s]$")
 _SIMPLE: Final = re.compile(r"[A-Za-z0-9_./$-]+")
 _BLOCK: Final = re.compile(
-    r"[^\s\x00-\x1f][^\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff]*"
+    r"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff\ufeff]"
+    r"[^\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff]*"
 )
 
 
@@ -32,14 +34,15 @@ def dump_rows(rows: Sequence[Mapping[str, Any]], comments: Sequence[str] = ()) -
     if not rows:
         return "[]\n"
     lines: list[str] = []
-    shown: str | None = None
+    former: str | None = None
     for index, row in enumerate(rows):
         comment = comments[index] if index < len(comments) else None
-        if comment is not None and comment != shown:
+        if comment is not None and comment != former:
             if lines:
                 lines.append("")
-            lines.append(f"# == {comment}")
-        shown = comment
+            # A path may hold line ends, which would end the comment.
+            lines.append(f"# == {shown(comment)}")
+        former = comment
         lines.extend(_item(ordered_row(row), 0))
     return "\n".join(lines) + "\n"
 
@@ -47,6 +50,11 @@ def dump_rows(rows: Sequence[Mapping[str, Any]], comments: Sequence[str] = ()) -
 def dump_yaml(value: Any) -> str:
     """Return any configuration value as a YAML document."""
     return "\n".join(_block(value, 0)) + "\n"
+
+
+def dump_word(text: str) -> str:
+    """Return a text as it is written inside ``{...}``."""
+    return text if _SIMPLE.fullmatch(text) and plain_kind(text) == "str" else _quoted(text)
 
 
 def ordered_row(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,26 @@ def force_exit(code: int) -> None:
 
 
 @contextmanager
+def interrupts_end(code: int) -> Iterator[None]:
+    """End the process at once on SIGINT, until somebody inside hears signals.
+
+    A KeyboardInterrupt could come out of any import: some native modules crash on one, and one
+    that is raised in a callback of the interpreter's is lost, with the wish to end.
+    """
+    import signal
+
+    try:
+        former = signal.signal(signal.SIGINT, lambda *_: force_exit(code))
+    except ValueError:  # not the main thread, which hears no signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
+@contextmanager
 def bounded_end(
     code: Callable[[], int], seconds: float, force: Callable[[int], None] = force_exit
 ) -> Iterator[None]:

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, Final, Literal, NamedTuple
 
+from dsh.loader.reading import read_bounded
+
 __all__ = ["EnvSource", "EnvValue", "LaunchEnvironment", "fenced", "parse_env"]
 
 EnvSource = Literal["process", "project-env", "user-env"]
@@ -136,7 +138,8 @@ def load_environment(
         warn: Called with a sentence for what was left out.
     """
     tell = warn or (lambda _: None)
-    own = cwd.resolve() == home.resolve()
+    # A circle of links is no error here: whatever is read below it says so.
+    own = os.path.realpath(cwd) == os.path.realpath(home)
     project_path, user_path = cwd / ".env", home / ".env"
     project = _read(project_path, tell)
     if not own:
@@ -185,9 +188,7 @@ def parse_env(text: str) -> dict[str, str]:
 
 def _read(path: Path, warn: Callable[[str], None]) -> dict[str, str]:
     try:
-        # Bounded before it is read: a project's file may be a link to a device.
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        data = read_bounded(path, MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
             warn(f"failed to load .env: {path}: larger than {MAX_FILE_BYTES} bytes")
             return {}

@@ -8,12 +8,18 @@ __all__ = [
     "BootFailed",
     "BundleError",
     "ConfigFileError",
+    "ConfigFileMissing",
+    "ConfigReadOnly",
     "EntryError",
+    "EntryMissing",
     "ExprError",
+    "IncludeCycle",
+    "LabelTaken",
     "LoaderError",
     "PatchError",
     "ProfileError",
     "ProfileMissing",
+    "TreeBusy",
     "UnknownPlugin",
 ]
 
@@ -53,6 +59,18 @@ class ConfigFileError(LoaderError, ValueError):
             super().__init__(f"failed to {stage} {what} {where}: {problem}")
         self.stage, self.path, self.problem = stage, path, problem
         self.line, self.column = line, column
+
+
+class ConfigFileMissing(LoaderError, FileNotFoundError):
+    """An included file does not exist."""
+
+    code = "CONFIG_FILE_MISSING"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"config file not found: {path}; create it, or give its include an initial list"
+        )
+        self.path = path
 
 
 class PatchError(LoaderError, ValueError):
@@ -142,6 +160,77 @@ class EntryError(LoaderError):
         super().__init__(f"failed to {stage} loader entry {id} ({name}): {error_chain(cause)}")
         self.stage, self.id, self.name = stage, id, name
         self.__cause__ = cause
+
+
+class EntryMissing(LoaderError, LookupError):
+    """No row of the tree has this id."""
+
+    code = "ENTRY_MISSING"
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"cannot resolve entry {id}")
+        self.id = id
+
+
+class TreeBusy(LoaderError, RuntimeError):
+    """Code that a change of the tree waits for asked for a change that would wait for it."""
+
+    code = "TREE_BUSY"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} is being changed, or is part of what this code belongs to, and that waits "
+            "for this code to end; make the change in a task of its own: ctx.spawn(...)"
+        )
+
+
+class LabelTaken(LoaderError, ValueError):
+    """A row's services would go to a scope that another plugin provides them in.
+
+    Attributes:
+        row: Id of the row that was to be changed.
+        service: The service, as files spell it.
+        label: The scope.
+        holder: Who provides it there.
+    """
+
+    code = "LABEL_TAKEN"
+
+    def __init__(self, row: str, service: str, label: str, holder: str) -> None:
+        super().__init__(
+            f'row "{row}": service "{service}" cannot go to {label}, where {holder} provides it; '
+            "isolate it under another label, or disable one of the two"
+        )
+        self.row, self.service, self.label, self.holder = row, service, label, holder
+
+
+class IncludeCycle(LoaderError, ValueError):
+    """A file includes itself, directly or through others.
+
+    Attributes:
+        chain: The files, from the outermost to the one that is there already.
+    """
+
+    code = "INCLUDE_CYCLE"
+
+    def __init__(self, chain: list[str]) -> None:
+        super().__init__(
+            f"a file cannot include itself: {' -> '.join(chain)}; remove one of these includes"
+        )
+        self.chain = chain
+
+
+class ConfigReadOnly(LoaderError, PermissionError):
+    """A change of rows is not saved, because their file must not be written."""
+
+    code = "CONFIG_READ_ONLY"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"cannot overwrite readonly config {path}; "
+            "the change holds until the file is read again"
+        )
+        self.path = path
 
 
 class BootFailed(LoaderError):

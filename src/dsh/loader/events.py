@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from dsh.kernel.context import Context
 from dsh.kernel.events import Emit, Parallel, WaterfallSync
 
 if TYPE_CHECKING:
+    from dsh.kernel.keys import Label
     from dsh.loader.entry import Entry
+    from dsh.loader.tree import EntryTree
 
 
 class EntryMade:
@@ -21,12 +24,44 @@ class EntryMade:
 
 
 class ContextPatching:
-    """An entry's context is about to be made from its group's; listeners return another."""
+    """An entry's context is about to be put in its place; listeners may edit what it gets.
 
-    __slots__ = ("entry",)
+    Attributes:
+        entry: The entry; its options and group are the new ones.
+        isolate: Scopes of services, by the service's key.
+        intercept: Config layers of services, by the service's key.
+    """
 
-    def __init__(self, entry: Entry) -> None:
+    __slots__ = ("entry", "intercept", "isolate")
+
+    def __init__(self, entry: Entry, intercept: dict[str, Mapping[str, Any]]) -> None:
         self.entry = entry
+        self.isolate: dict[str, Label] = {}
+        self.intercept = intercept
+
+
+class EntryChanged:
+    """An entry's row changed, or the entry has left the tree.
+
+    Attributes:
+        entry: The entry, changed already.
+        legacy: Its row before.
+        active: Whether the entry is still in the tree.
+    """
+
+    __slots__ = ("active", "entry", "legacy")
+
+    def __init__(self, entry: Entry, legacy: Mapping[str, Any], active: bool) -> None:
+        self.entry, self.legacy, self.active = entry, legacy, active
+
+
+class TreeWriting:
+    """The rows of a file are about to be written to it."""
+
+    __slots__ = ("tree",)
+
+    def __init__(self, tree: EntryTree) -> None:
+        self.tree = tree
 
 
 class HostExit:
@@ -46,6 +81,10 @@ class HostExit:
 LOADER_ENTRY_INIT = Emit[EntryMade]("loader/entry-init", errors="contain")
 """After an entry object was made."""
 LOADER_PATCH_CONTEXT = WaterfallSync[ContextPatching, Context]("loader/patch-context")
-"""Around the making of an entry's context; scopes hook in here."""
+"""Around the placing of an entry's context, at each mount and change; realms hook in here."""
+LOADER_PARTIAL_DISPOSE = Emit[EntryChanged]("loader/partial-dispose", errors="contain")
+"""After a row changed or an entry left the tree: what only it used may be forgotten."""
+LOADER_CONFIG_UPDATE = Emit[TreeWriting]("loader/config-update", errors="contain")
+"""Before the rows of a file are written to it."""
 HOST_EXIT = Parallel[HostExit]("exit")
 """Before the tree is disposed of; listeners may finish what must be seen, within the grace."""

@@ -50,6 +50,23 @@ class Expr:
         return {JSON_KEY: self.source}
 
 
+def find_expr(value: object, path: str) -> str | None:
+    """Return where a configuration value contains an expression first, or None.
+
+    Args:
+        value: Plain data.
+        path: How the place of the value itself is written.
+    """
+    if isinstance(value, Expr):
+        return path
+    items: list[tuple[str, object]] = []
+    if isinstance(value, dict):
+        items = [(f"{path}.{key}", item) for key, item in value.items()]
+    elif isinstance(value, (list, tuple)):
+        items = [(f"{path}[{number}]", item) for number, item in enumerate(value)]
+    return next((found for at, item in items if (found := find_expr(item, at))), None)
+
+
 def holds_expr(value: object) -> bool:
     """Tell whether a configuration value contains an expression anywhere."""
     stack = [value]

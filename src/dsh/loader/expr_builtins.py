@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from typing import Any, Final
 
+from dsh.loader.expr_lexer import tidy
 from dsh.loader.expr_values import (
+    MAX_STRING,
     UNDEFINED,
     Function,
     Namespace,
     Url,
     ValueProblem,
-    bounded,
+    number_text,
     plain,
+    spend,
     to_number,
     to_string,
     truthy,
 )
+
+_MAX_URL: Final = 8_192
 
 
 def make_url(*arguments: Any) -> Url:
@@ -31,11 +37,13 @@ def make_url(*arguments: Any) -> Url:
     if not 1 <= len(arguments) <= 2:
         raise ValueProblem("new URL() takes a reference and perhaps a base")
     reference, *base = (to_string(item) for item in arguments)
+    if len(reference) + sum(map(len, base)) > _MAX_URL:
+        raise ValueProblem(f"new URL() takes at most {_MAX_URL} characters")
     try:
         href = urljoin(base[0], reference) if base else reference
         absolute = bool(urlsplit(href).scheme)
-    except ValueError as error:
-        raise ValueProblem("new URL() got an invalid URL") from error
+    except ValueError:
+        raise ValueProblem("new URL() got an invalid URL") from None
     if not absolute:
         raise ValueProblem("new URL() needs an absolute URL or an absolute base")
     return Url(href)
@@ -49,11 +57,16 @@ def file_url_to_path(value: Any) -> str:
     """
     from urllib.parse import unquote, urlsplit
 
-    href = value.href if isinstance(value, Url) else to_string(value)
+    href = value.href if isinstance(value, Url) else make_url(value).href
     parts = urlsplit(href)
     if parts.scheme != "file":
         raise ValueProblem("fileURLToPath() takes a file: URL")
-    return unquote(parts.path)
+    if parts.netloc not in {"", "localhost"}:
+        raise ValueProblem("fileURLToPath() takes a URL without a host")
+    path = unquote(parts.path)
+    if "\0" in path or "%2f" in parts.path.lower():
+        raise ValueProblem("fileURLToPath() takes no encoded slash or NUL")
+    return path
 
 
 def builtin_module(name: Any) -> Namespace:
@@ -74,12 +87,21 @@ def version() -> str:
     return f"v{__version__}"
 
 
-def _json_parse(text: Any) -> Any:
+def _json_parse(value: Any) -> Any:
+    text = to_string(value)
+    if len(text) > MAX_STRING:
+        raise ValueProblem(f"JSON.parse() takes at most {MAX_STRING} characters")
+    # A value in JSON takes two characters at least, and some ten times their memory.
+    spend(len(text))
     try:
-        return json.loads(to_string(text), parse_constant=_no_constant, parse_float=to_number)
-    except (ValueError, RecursionError) as error:
+        return json.loads(text, parse_constant=_no_constant, parse_float=_number, parse_int=_number)
+    except (ValueError, RecursionError):
         # The text may be a secret: say that it is wrong, not what it is.
-        raise ValueProblem("JSON.parse() got invalid JSON") from error
+        raise ValueProblem("JSON.parse() got invalid JSON") from None
+
+
+def _number(text: str) -> int | float:
+    return tidy(float(text))
 
 
 def _no_constant(name: str) -> Any:
@@ -89,19 +111,37 @@ def _no_constant(name: str) -> Any:
 def _json_stringify(value: Any = UNDEFINED) -> Any:
     if value is UNDEFINED:
         return UNDEFINED
-    try:
-        text = json.dumps(_finite(plain(value)), ensure_ascii=False, separators=(",", ":"))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueProblem("JSON.stringify() takes data only") from error
-    return bounded(text)
+    parts: list[str] = []
+    length = 0
+    for part in _json_parts(plain(value)):
+        length += len(part)
+        if length > MAX_STRING:
+            raise ValueProblem(f"the text is longer than {MAX_STRING} characters")
+        parts.append(part)
+    spend(length)
+    return "".join(parts)
 
 
-def _finite(value: Any) -> Any:
+def _json_parts(value: Any) -> Iterator[str]:
+    """Yield the JSON text of plain data piece by piece, with numbers as JavaScript has them."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        yield "{"
+        for position, (key, item) in enumerate(value.items()):
+            yield f"{',' if position else ''}{json.dumps(key, ensure_ascii=False)}:"
+            yield from _json_parts(item)
+        yield "}"
+    elif isinstance(value, list):
+        yield "["
+        for position, item in enumerate(value):
+            if position:
+                yield ","
+            yield from _json_parts(item)
+        yield "]"
+    elif isinstance(value, bool) or not isinstance(value, (int, float)):
+        yield json.dumps(value, ensure_ascii=False)
+    else:
+        number = tidy(value)
+        yield number_text(number) if math.isfinite(number) else "null"
 
 
 BUILTINS: Final[dict[str, Any]] = {

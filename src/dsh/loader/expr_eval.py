@@ -13,18 +13,22 @@ from dsh.loader import expr_ast as ast
 from dsh.loader.errors import ExprError
 from dsh.loader.expr import Expr
 from dsh.loader.expr_builtins import BUILTINS, make_url
-from dsh.loader.expr_members import read_member
+from dsh.loader.expr_members import read_member, reading
 from dsh.loader.expr_parser import parse
 from dsh.loader.expr_values import (
+    MAX_STRING,
     UNDEFINED,
     Function,
     Namespace,
     ValueProblem,
     bounded,
+    check_public,
     is_nullish,
     kind_of,
     loosely_equal,
+    metered,
     plain,
+    spend,
     strictly_equal,
     to_number,
     to_string,
@@ -72,15 +76,24 @@ def is_true(expr: Expr, scope: ExprScope) -> bool:
 
 
 def _run(expr: Expr, scope: ExprScope, finish: Callable[[Any], Any]) -> Any:
-    tree = parse(expr.source)
     try:
-        return finish(_Evaluation(expr.source, scope).value(tree))
+        tree = parse(expr.source)
+        with metered():
+            return finish(_Evaluation(expr.source, scope).value(tree))
     except ValueProblem as problem:
         raise ExprError(str(problem), expr.source, 1) from problem
+    except ExprError:
+        raise
+    except RecursionError as error:
+        raise ExprError("the expression is nested too deeply", expr.source, 1) from error
+    except Exception as error:
+        # Data of the host may fail at anything, even at being asked for its class.
+        said = f"the value cannot be used: {type(error).__name__}"
+        raise ExprError(said, expr.source, 1) from None
 
 
 class _Evaluation:
-    """One run of one expression. Depth is bounded by the parser, work by the source's length."""
+    """One run of one expression: its depth is bounded by the parser, its work by a budget."""
 
     __slots__ = ("_scope", "_source")
 
@@ -90,17 +103,23 @@ class _Evaluation:
 
     def value(self, node: Any) -> Any:
         try:
+            spend(1)
             return _STEPS[type(node)](self, node)
+        except ExprError:
+            raise
         except ValueProblem as problem:
             raise ExprError(str(problem), self._source, node.at + 1) from problem
+        except RecursionError:
+            raise
+        except Exception as error:
+            said = f"a value cannot be used: {type(error).__name__}"
+            raise ExprError(said, self._source, node.at + 1) from None
 
     def literal(self, node: ast.Literal) -> Any:
         return node.value
 
     def name(self, node: ast.Name) -> Any:
-        name = node.name
-        if name.startswith("_"):
-            raise ValueProblem(f"the name {name[:40]!r} is private")
+        name = check_public(node.name)
         if name in BUILTINS:
             return BUILTINS[name]
         if (own := _SCOPED.get(name)) is not None:
@@ -122,18 +141,29 @@ class _Evaluation:
         if link.kind == "member":
             return read_member(current, link.value)
         if link.kind == "index":
-            return read_member(current, self.value(link.value))
+            return self._index(current, link.value)
         if not isinstance(current, Function):
             raise ValueProblem("this is not a function that expressions may call")
         arguments = [self.value(item) for item in link.value]
         try:
-            return bounded(current.call(*arguments))
+            result = current.call(*arguments)
+        except ValueProblem:
+            raise
         except TypeError as error:
             raise ValueProblem(f"{current.name}() got unusable arguments") from error
+        except Exception as error:
+            raise ValueProblem(f"{current.name}() failed: {type(error).__name__}") from None
+        return bounded(result)
+
+    def _index(self, current: Any, key: Any) -> Any:
+        try:
+            return read_member(current, self.value(key))
+        except ValueProblem as problem:
+            raise (problem if isinstance(key, ast.Literal) else problem.masked()) from None
 
     def new(self, node: ast.New) -> Any:
         if node.name != "URL":
-            raise ValueProblem(f"new {node.name[:40]} is not supported; only new URL(...) is")
+            raise ValueProblem("new {} is not supported; only new URL(...) is", node.name)
         return make_url(*[self.value(item) for item in node.arguments])
 
     def unary(self, node: ast.Unary) -> Any:
@@ -151,7 +181,7 @@ class _Evaluation:
                 continue
             right = self.value(operand)
             try:
-                current = bounded(_OPERATORS[operator](current, right))
+                current = _OPERATORS[operator](current, right)
             except ValueProblem as problem:
                 raise ExprError(str(problem), self._source, at + 1) from problem
         return current
@@ -163,12 +193,24 @@ class _Evaluation:
         return [self.value(item) for item in node.items]
 
     def object(self, node: ast.Object) -> Any:
-        return {to_string(self.value(key)): self.value(item) for key, item in node.items}
+        return {self._key(key): self.value(item) for key, item in node.items}
+
+    def _key(self, node: Any) -> str:
+        name = to_string(self.value(node))
+        if name.startswith("_"):
+            raise ValueProblem("a key that begins with _ is private")
+        return name
 
     def template(self, node: ast.Template) -> Any:
-        parts = [to_string(self.value(part)) for part in node.parts]
-        if sum(map(len, parts)) > 10**6:
-            raise ValueProblem("the text is longer than 1000000 characters")
+        parts: list[str] = []
+        length = 0
+        for part in node.parts:
+            text = to_string(self.value(part))
+            length += len(text)
+            if length > MAX_STRING:
+                raise ValueProblem(f"the text is longer than {MAX_STRING} characters")
+            parts.append(text)
+        spend(length)
         return "".join(parts)
 
 
@@ -193,10 +235,17 @@ _SHORT: Final[dict[str, Callable[[Any], bool]]] = {
 
 def _add(left: Any, right: Any) -> Any:
     if "string" in {kind_of(left), kind_of(right)}:
-        return to_string(left) + to_string(right)
+        return _concatenated(to_string(left), to_string(right))
     if "object" in {kind_of(left), kind_of(right)}:
         raise ValueProblem("+ takes numbers and texts")
     return _number(to_number(left) + to_number(right))
+
+
+def _concatenated(left: str, right: str) -> str:
+    if len(left) + len(right) > MAX_STRING:
+        raise ValueProblem(f"the text is longer than {MAX_STRING} characters")
+    spend(len(left) + len(right))
+    return left + right
 
 
 def _divide(left: Any, right: Any) -> Any:
@@ -248,9 +297,9 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 def _service(scope: ExprScope, name: str) -> Any:
     try:
         return scope.service(name)
-    except Exception as error:
-        problem = f"{name!r} cannot be read here; if it is a service, add it to the row's inject"
-        raise ValueProblem(problem) from error
+    except Exception:
+        problem = "{} cannot be read here; if it is a service, add it to the row's inject"
+        raise ValueProblem(problem, name) from None
 
 
 def _process(scope: ExprScope) -> Namespace:
@@ -258,7 +307,7 @@ def _process(scope: ExprScope) -> Namespace:
 
     members = {
         "cwd": lambda: Function("process.cwd", scope.cwd),
-        "env": lambda: Namespace("process.env", lambda key: _present(scope.variable(key))),
+        "env": lambda: Namespace("process.env", lambda key: _variable(scope, key)),
         "execPath": lambda: sys.executable,
         "getBuiltinModule": lambda: Function("process.getBuiltinModule", builtin_module),
         "platform": lambda: PLATFORM,
@@ -270,7 +319,7 @@ def _process(scope: ExprScope) -> Namespace:
 def _context(scope: ExprScope) -> Namespace:
     def read(key: str) -> Any:
         if key == "get":
-            return Function("ctx.get", lambda name: _present(scope.find(to_string(name))))
+            return Function("ctx.get", lambda name: _found(scope, name))
         if key in {"baseUrl", "dshHomePath"}:
             return _SCOPED[key](scope)
         return _service(scope, key)
@@ -285,6 +334,19 @@ def _home(scope: ExprScope) -> Function:
         return scope.home_path(*segments)
 
     return Function("dshHomePath", join)
+
+
+def _variable(scope: ExprScope, name: str) -> Any:
+    return _present(reading(name, lambda: scope.variable(name)))
+
+
+def _found(scope: ExprScope, name: Any) -> Any:
+    if not isinstance(name, str):
+        raise ValueProblem("ctx.get() takes the name of a service")
+    try:
+        return _present(reading(check_public(name), lambda: scope.find(name)))
+    except ValueProblem as problem:
+        raise problem.masked() from None
 
 
 def _present(value: Any) -> Any:

@@ -20,7 +20,8 @@ _PUNCTUATION = (
 )  # fmt: skip
 _SPACE = re.compile(r"[\s\ufeff]+|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _NUMBER = re.compile(
-    r"0[xX][0-9a-fA-F]+|0[oO][0-7]+|0[bB][01]+|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
+    r"0[xX][0-9a-fA-F]+|0[oO][0-7]+|0[bB][01]+|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?",
+    re.ASCII,
 )
 _NAME = re.compile(r"[A-Za-z_$][\w$]*")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "0": "\0"}
@@ -74,6 +75,8 @@ def tokenize(source: str, start: int = 0, end: int | None = None) -> list[Token]
 
 def _next(source: str, at: int, stop: int) -> tuple[Token, int]:
     char = source[at]
+    if source.startswith("/*", at, stop):
+        raise ExprError("unterminated comment", source, at + 1)
     if char in "'\"":
         return _string(source, at, stop)
     if char == "`":
@@ -187,6 +190,8 @@ def _hole_end(source: str, at: int, stop: int, template_at: int, depth: int) -> 
             _, here = _string(source, here, stop)
         elif char == "`":
             _, here = _template(source, here, stop, depth + 1)
+        elif char == "/" and (comment := _SPACE.match(source, here, stop)) is not None:
+            here = comment.end()
         elif char == "}" and braces == 0:
             return here
         else:

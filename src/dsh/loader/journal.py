@@ -41,6 +41,7 @@ class Journal:
         self._debug = debug
         self._quiet = True
         self._seen: list[BaseException] = []
+        self._held: list[tuple[BaseException, str]] | None = None
 
     @contextmanager
     def attached(self, root: Context) -> Iterator[None]:
@@ -67,6 +68,25 @@ class Journal:
             if problem.cause is not None:
                 self.record([problem.cause])
             self.say(f"{problem}; it is left out (--strict makes this fatal)")
+
+    @contextmanager
+    def holding(self) -> Iterator[list[BaseException]]:
+        """Hold back what is reported inside, until it is known what the caller tells itself.
+
+        Yields:
+            A list for the errors that the caller has told; their own lines are dropped, the
+            others are said at the end.
+        """
+        told: list[BaseException] = []
+        held: list[tuple[BaseException, str]] = []
+        former, self._held = self._held, held
+        try:
+            yield told
+        finally:
+            self._held = former
+            for error, text in held:
+                if not any(error is each for each in told):
+                    self.remark(text)
 
     def record(self, errors: Sequence[BaseException]) -> None:
         """Write tracebacks; an error that was written before is not repeated."""
@@ -98,8 +118,13 @@ class Journal:
     def _report(self, error: BaseException, owner: Fiber | None, label: str) -> None:
         known = any(error is each for each in self._seen)
         self.record([error])
-        if not known:
-            self.remark(f"{_named(owner)}: {label} failed: {describe(error)}")
+        if known:
+            return
+        text = f"{_named(owner)}: {label} failed: {describe(error)}"
+        if self._held is not None:
+            self._held.append((error, text))
+        else:
+            self.remark(text)
 
 
 def _named(fiber: Fiber | None) -> str:

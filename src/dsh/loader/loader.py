@@ -3,76 +3,128 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-from dsh.base.names import snake
 from dsh.kernel import (
     INTERNAL_CONFIG,
     INTERNAL_PLUGIN,
+    INTERNAL_UPDATE,
     ConfigResolving,
     Context,
     Fiber,
     FiberAnnounced,
-    FiberState,
-    Label,
+    Next,
     Service,
     SyncNext,
+    UpdateRequested,
 )
 from dsh.loader.entry import Entry
-from dsh.loader.errors import EntryError, LoaderError
-from dsh.loader.expr import Expr
+from dsh.loader.errors import EntryError, EntryMissing, LoaderError
+from dsh.loader.expr import Expr, detach, holds_expr
 from dsh.loader.fields import evaluate_field, evaluate_flag
-from dsh.loader.group import EntryGroup, GroupPlugin
+from dsh.loader.group import Carrier, EntryGroup, GroupPlugin
+from dsh.loader.include import IncludePlugin
+from dsh.loader.loading import Loading
+from dsh.loader.moves import move
+from dsh.loader.patience import SETTLE_GRACE_S, START_GRACE_S
+from dsh.loader.queue import ChangeQueue
+from dsh.loader.realms import Realms
+from dsh.loader.replace import replace_plugins
 from dsh.loader.resolve import base_folder, resolve_plugin
-from dsh.loader.rows import Row
+from dsh.loader.rows import Row, check_rows
 from dsh.loader.scope import scope_for
+from dsh.loader.tree import EntryTree
+from dsh.loader.writeback import WriteBack
 
-_MOST_ROUNDS = 1_000
-_MOVING = (FiberState.LOADING, FiberState.UNLOADING)
+if TYPE_CHECKING:
+    from dsh.loader.file_tree import FileTree
+
+
+class _Unset:
+    """Stands for an argument that was left out, where None means something."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = _Unset()
+"""Where a row stays where it is."""
 
 
 class Loader(Service):
     """Mounts rows as plugins, below its own fiber, and changes them.
 
+    Changes are transactions, and one waits for the other. Code that a change waits for, such as
+    the body of a plugin, may change what is not being changed just then.
+
     Attributes:
         builtins: Plugins that rows name as ``cordis:<key>``.
-        group: The top of the tree.
+        tree: The loader's own tree, without those of included files.
+        watches: The trees of each followed file, and how each of them gets it followed.
+        queue: The line that all changes of rows wait in, also those of included files.
         working_folder: What expressions call the working folder; the process's when None.
+        externals: Names of the modules that were there before the loader; none is reloaded.
+        patience_s: How long changes wait for a plugin to load or unload.
+        starting: The host starts, and has more patience with rows that it cannot do without.
+        restart: Called when one of them was edited; None where no host can start again.
     """
 
     name = "loader"
 
     def __init__(self, ctx: Context, config: Any = None) -> None:
         super().__init__(ctx, config)
-        self.builtins: dict[str, Any] = {"group": GroupPlugin(self)}
-        self.group = EntryGroup(self, ctx, None)
+        self.builtins: dict[str, Any] = {
+            "group": GroupPlugin(self),
+            "include": IncludePlugin(self),
+        }
+        self.queue = ChangeQueue(ctx)
+        self.tree = EntryTree(self, ctx)
+        self.watches: dict[str, dict[FileTree, Callable[[], object]]] = {}
         self.working_folder: Callable[[], str] | None = None
-        self._labels: dict[tuple[str, str], Label] = {}
+        self.externals = frozenset(sys.modules)
+        self.restart: Callable[[], object] | None = None
+        self.patience_s = SETTLE_GRACE_S
+        self.starting = False
         self._mounting: Entry | None = None
+        self._write_back = WriteBack(ctx)
+        self._loading = Loading(self)
         self._tolerates: Callable[[Entry], bool] = lambda _: False
         self._ready = asyncio.Event()
+        self.realms = Realms(ctx)
         ctx.on(INTERNAL_PLUGIN, self._on_plugin, everywhere=True)
         ctx.on(INTERNAL_CONFIG, self._on_config, everywhere=True)
+        ctx.on(INTERNAL_UPDATE, self._on_update, everywhere=True, prepend=True)
+
+    @property
+    def group(self) -> EntryGroup:
+        """The top of the tree."""
+        return self.tree.root
 
     async def mount(
         self, rows: Sequence[Row], *, may_leave_out: Callable[[Entry], bool] | None = None
     ) -> None:
-        """Make the top of the tree match a list of rows, as one transaction.
+        """Make the tree match a list of rows, as one transaction.
 
         Args:
-            rows: All top-level rows.
-            may_leave_out: Tells which rows may fail without failing the others, in this call.
+            rows: All top-level rows; they are copied.
+            may_leave_out: Tells which rows may fail without failing the others, in this call and
+                those that say nothing.
 
         Raises:
             PatchError: the rows do not make a tree.
             EntryError: one row failed; the tree is as before.
             ExceptionGroup: several did.
         """
-        self._tolerates = may_leave_out or self._tolerates
-        await self.group.update(list(rows))
+
+        async def change() -> None:
+            self._tolerates = may_leave_out or self._tolerates
+            await self.group.update(detach(list(rows)))
+
+        await self.queue.run("mount", change)
 
     async def create(
         self, options: Row, parent: str | None = None, position: int | None = None
@@ -80,55 +132,108 @@ class Loader(Service):
         """Add a row and mount it; returns its id.
 
         Args:
-            options: The row.
+            options: The row; it is copied.
             parent: Id of the group it goes into; the top when None.
             position: Where in the group; the end when None.
 
         Raises:
+            LookupError: there is no such group.
+            PatchError: it is no row, or its id is taken.
             EntryError: it cannot be mounted; it is not added then.
         """
-        group = self.group if parent is None else self.resolve_group(parent)
-        rows = [entry.options for entry in group.entries]
-        rows.insert(len(rows) if position is None else position, options)
-        known = {entry.id for entry in group.entries}
-        await group.update(rows)
-        return next(entry.id for entry in group.entries if entry.id not in known)
 
-    async def update(self, id: str, options: Row) -> None:
-        """Change fields of a row; a field that is None is removed.
+        async def change() -> str:
+            group = self._group_of(parent)
+            group.tree.check(options)
+            async with group.held():
+                entry = await group.insert(detach(options), position)
+            group.tree.save()
+            return entry.id
+
+        return await self.queue.run("create", change)
+
+    async def update(
+        self,
+        id: str,
+        options: Row,
+        parent: str | _Unset | None = UNSET,
+        position: int | None = None,
+    ) -> None:
+        """Change fields of a row, and its place; a field that is None is removed.
+
+        A move does not restart the plugin, unless names in the row mean something else there.
+
+        Args:
+            id: The row.
+            options: The fields that change; they are copied.
+            parent: Id of the group that it moves to, None for the top; it stays when left out.
+            position: Where in the group; as it is when None, the end after a move.
 
         Raises:
-            LookupError: there is no such row.
-            EntryError: the row fails with them; it is as before then.
+            LookupError: there is no such row or group.
+            PatchError: a field has the wrong type, or the move leads into the row itself.
+            EntryError: the row fails with them; it is as before then, in its place.
         """
-        entry = self.resolve(id)
-        merged = {**entry.options, **options, "id": entry.id}
-        await entry.update({key: value for key, value in merged.items() if value is not None})
+
+        async def change() -> None:
+            entry = self.resolve(id)
+            source = entry.group
+            target = source if isinstance(parent, _Unset) else self._group_of(parent)
+            fields = {**entry.options, **detach(options), "id": entry.id}
+            merged = {key: value for key, value in fields.items() if value is not None}
+            check_rows([merged], source.label)
+            target.tree.check(merged)
+            async with source.held():
+                if target is source and position is None:
+                    await entry.update(merged)
+                else:
+                    await move(entry, merged, target, position)
+            for tree in {source.tree, target.tree}:
+                tree.save()
+
+        await self.queue.run("update", change)
 
     async def remove(self, id: str) -> None:
         """Unmount a row and forget it.
 
         Raises:
             LookupError: there is no such row.
+            TreeBusy: called by code that is part of its plugin.
         """
-        entry = self.resolve(id)
-        await entry.stop()
-        entry.group.entries.remove(entry)
+
+        async def change() -> None:
+            entry = self.resolve(id)
+            entry.refuse_from_inside()
+            group = entry.group
+            async with group.held():
+                await entry.stop()
+                group.drop(entry)
+            group.tree.save()
+
+        await self.queue.run("remove", change)
+
+    async def replace(self, plugins: Mapping[Entry, Any]) -> None:
+        """Give entries other plugin objects, with the same raw configs, as one transaction.
+
+        The old fibers are gone before the new ones are mounted, in the same places. Entries that
+        do not run are left alone. A body that fails leaves its row in the state FAILED.
+
+        Raises:
+            EntryError: a plugin cannot be mounted; all old ones are mounted again.
+        """
+        await self.queue.run("replace", lambda: replace_plugins(self, plugins))
 
     def entries(self) -> Iterator[Entry]:
         """Yield all entries, depth first, in the order of their rows."""
-        return self.group.all_entries()
+        return self.tree.entries()
 
     def resolve(self, id: str) -> Entry:
-        """Return the entry of a row.
+        """Return the entry of a row; ``outer:inner`` names one of an included file.
 
         Raises:
             EntryMissing: there is no such row.
         """
-        for entry in self.entries():
-            if entry.id == id:
-                return entry
-        raise EntryMissing(id)
+        return self.tree.resolve(id)
 
     def resolve_group(self, id: str) -> EntryGroup:
         """Return the rows below a group.
@@ -147,21 +252,23 @@ class Loader(Service):
         here: Fiber | None = fiber
         while here is not None:
             if isinstance(here.entry, Entry):
-                return here.entry.id
+                return here.entry.full_id
             here = here.parent_fiber
         return None
 
+    def check(self) -> bool:
+        """Hold back dependants that asked to wait until rows have loaded; see `quiesce`."""
+        via = self._via_or_none()
+        if via is None or not self.resolve_config().get("await"):
+            return True
+        return self._loading.may_start(via.fiber)
+
     async def quiesce(self) -> None:
-        """Wait until no row is being loaded or unloaded, whatever came of it."""
-        # Bounded: a fiber whose driver died stays in between for ever.
-        for _ in range(_MOST_ROUNDS):
-            moving = [each for each in self.entries() if _is_moving(each)]
-            if not moving:
-                return
-            for entry in moving:
-                with suppress(EntryError):
-                    await entry.settle()
-            await asyncio.sleep(0)
+        """Wait until no row is being loaded or unloaded, whatever came of it.
+
+        What the calling code is part of does not count, nor do rows that take too long.
+        """
+        await self._loading.quiesce()
 
     async def wait(self) -> None:
         """Wait as `quiesce` does, then raise what failed.
@@ -172,7 +279,7 @@ class Loader(Service):
         """
         await self.quiesce()
         failed = [
-            EntryError("apply", entry.id, entry.name, entry.fiber.error)
+            EntryError("apply", entry.full_id, entry.name, entry.fiber.error)
             for entry in self.entries()
             if entry.fiber is not None and entry.fiber.error is not None and not entry.left_out
         ]
@@ -189,6 +296,7 @@ class Loader(Service):
 
     def announce_ready(self) -> None:
         """Let those that wait for `ready` go on."""
+        self.starting = False
         self._ready.set()
 
     def import_(self, name: str, base_url: str | None) -> Any:
@@ -202,14 +310,27 @@ class Loader(Service):
             owner = owner.group.owner
         return self._tolerates(owner)
 
+    def patience_for(self, entry: Entry) -> float:
+        """Return for how many seconds a change waits for a row's plugin."""
+        fatal = self.starting and not self.may_leave_out(entry)
+        # A group ends its own wait when those of its rows have ended.
+        return (START_GRACE_S if fatal else self.patience_s) * (2 if entry.subgroup else 1)
+
+    def overdue(self) -> list[Entry]:
+        """Return the rows that nothing waits for any more, though they are still in transition."""
+        return [entry for entry in self.entries() if self._loading.is_overdue(entry)]
+
+    def note_overdue(self, entry: Entry, fiber: Fiber, waited_s: float) -> None:
+        """Report a row that takes too long, and wait for it no more until it has come to rest."""
+        self._loading.note_overdue(entry, fiber, waited_s)
+
     def is_true(self, expr: Expr, entry: Entry, field: str) -> bool:
         """Evaluate a row's flag against the loader's own context."""
-        return evaluate_flag(expr, scope_for(self.ctx, self.working_folder), entry.id, field)
+        return evaluate_flag(expr, scope_for(self.ctx, self.working_folder), entry.full_id, field)
 
-    def shared_label(self, name: str, label: str) -> Label:
-        """Return the scope of a service that all rows with this label share."""
-        key = (snake(name), label)
-        return self._labels.setdefault(key, Label(f"{key[0]}@{label}"))
+    def new_tree(self, ctx: Context) -> EntryTree:
+        """Return a tree for rows that are mounted apart from the loader's own."""
+        return EntryTree(self, ctx)
 
     @contextmanager
     def mounting(self, entry: Entry) -> Iterator[None]:
@@ -220,39 +341,54 @@ class Loader(Service):
         finally:
             self._mounting = outer
 
+    def _group_of(self, parent: str | None) -> EntryGroup:
+        return self.group if parent is None else self.resolve_group(parent)
+
     def _on_plugin(self, event: FiberAnnounced) -> None:
         entry, fiber = self._mounting, event.fiber
-        if entry is not None and fiber.uid is not None and fiber.parent is entry.ctx:
+        if fiber.uid is None:
+            if isinstance(fiber.entry, Entry):
+                self._write_back.disposed(fiber.entry, fiber)
+            return
+        if entry is not None and fiber.parent is entry.ctx:
             self._mounting = None
             entry.declare(fiber)
 
     def _on_config(self, event: ConfigResolving, next: SyncNext[Any]) -> Any:
         raw = next()
         entry = event.fiber.entry
-        if not isinstance(entry, Entry) or self._is_carrier(event.fiber):
+        if not isinstance(entry, Entry) or _is_carrier(event.fiber):
             return raw
-        return evaluate_field(raw, scope_for(event.fiber.ctx, self.working_folder), entry.id)
+        self._write_back.activating(entry, event.fiber)
+        if not holds_expr(raw):
+            return raw
+        return evaluate_field(raw, scope_for(event.fiber.ctx, self.working_folder), entry.full_id)
 
-    def _is_carrier(self, fiber: Fiber) -> bool:
-        """Tell whether a fiber's config holds rows, whose expressions are their own."""
-        callback = fiber.runtime.callback if fiber.runtime is not None else None
-        return isinstance(getattr(callback, "__self__", None), GroupPlugin)
+    async def _on_update(self, event: UpdateRequested, next: Next[Any]) -> Any:
+        entry, fiber = event.fiber.entry, event.fiber
+        if not isinstance(entry, Entry) or entry.fiber is not fiber:
+            return await next()
+        if entry.applying:
+            # What listeners do to the tree is part of this very change.
+            with self.queue.joined():
+                return await next()
+        if event.no_save:
+            entry.unsaved = fiber.raw_config
+        result = await next()
+        if not event.no_save:
+            self._write_back.updated(entry, fiber)
+        return result
 
 
-class EntryMissing(LoaderError, LookupError):
-    """No row of the tree has this id."""
-
-    code = "ENTRY_MISSING"
-
-    def __init__(self, id: str) -> None:
-        super().__init__(f"cannot resolve entry {id}")
-        self.id = id
-
-
-def _is_moving(entry: Entry) -> bool:
-    return entry.fiber is not None and entry.fiber.state in _MOVING
+def _is_carrier(fiber: Fiber) -> bool:
+    """Tell whether a fiber's config holds rows, whose expressions are their own."""
+    callback = fiber.runtime.callback if fiber.runtime is not None else None
+    return isinstance(getattr(callback, "__self__", None), Carrier)
 
 
 def folder_url(folder: Path) -> str:
     """Return the base URL of a tree whose relative names are in a folder."""
     return folder.absolute().as_uri() + "/"
+
+
+__all__ = ["UNSET", "EntryMissing", "Loader", "folder_url"]

@@ -1,4 +1,4 @@
-"""Apply patch layers to rows: pure, and the same for boot, live reload and dumps."""
+"""Apply patches to rows: pure, and the same for boot, live reload and dumps."""
 
 from __future__ import annotations
 
@@ -19,13 +19,33 @@ from dsh.loader.rows import (
 )
 
 Patch = Mapping[str, Any]
-"""One patch: ``insert`` rows, or override fields of the row with this ``id``."""
+"""One patch: ``insert`` rows, or override fields of the row with this ``id``.
+
+``merge`` changes single fields of the row's config, where ``config`` replaces it whole.
+"""
 
 Warn = Callable[[str], None]
 """Is told why a patch was skipped."""
 
 SameName = Callable[[str, str], bool]
 """Tells whether two plugin names mean the same plugin."""
+
+
+def merge(base: object, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping with changes merged into it; neither argument is changed or shared.
+
+    Mappings merge field by field. Everything else, lists and expressions too, replaces what was
+    there, and null removes the field.
+    """
+    merged: dict[str, Any] = detach(base) if isinstance(base, dict) else {}
+    for key, value in changes.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, dict):
+            merged[key] = merge(merged.get(key), value)
+        else:
+            merged[key] = detach(value)
+    return merged
 
 
 def apply_patches(
@@ -123,8 +143,20 @@ class PatchRun:
             )
             return
         for key, value in patch.items():
-            if key not in {"id", "name"}:
+            if key not in {"id", "name", "merge"}:
                 target[key] = detach(value)
+        # After `config`, wherever it stands: the order of keys means nothing.
+        if patch.get("merge") is not None:
+            target["config"] = self._merged(wanted, target.get("config"), patch["merge"])
+
+    def _merged(self, wanted: str, config: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
+        if config is not None and not isinstance(config, dict):
+            kind = "a list" if isinstance(config, list) else "one value"
+            raise PatchError(
+                f'patch "{wanted}": merge needs a config that is a mapping, and that of this row '
+                f"is {kind}; replace it by config instead"
+            )
+        return merge(config, changes)
 
     def _index(self, rows: list[Row]) -> None:
         for row in rows:

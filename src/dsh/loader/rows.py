@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from dsh.base.text import did_you_mean
 from dsh.loader.errors import PatchError
-from dsh.loader.expr import Expr
+from dsh.loader.expr import Expr, find_expr
 
 Row = dict[str, Any]
 """One row; `ROW_FIELDS` are the keys that the loader reads."""
@@ -15,7 +15,7 @@ Row = dict[str, Any]
 ROW_FIELDS: Final = ("id", "name", "config", "group", "disabled", "inject", "isolate", "intercept")
 """The fields of a row, by their names in files."""
 
-PATCH_FIELDS: Final = (*ROW_FIELDS, "insert")
+PATCH_FIELDS: Final = (*ROW_FIELDS, "insert", "merge")
 """The fields of a patch."""
 
 
@@ -62,6 +62,8 @@ def _check_row(row: object, where: str) -> None:
     if not isinstance(row, dict):
         raise PatchError(f"{where} must be a mapping, got {_kind(row)}")
     name = row.get("name")
+    if isinstance(name, Expr):
+        _check_literal(row, where)
     if not isinstance(name, str) or not name:
         raise PatchError(f'{where} ("{label_of(row)}") needs a name, the plugin that it mounts')
     check_fields(row, f'row "{label_of(row)}"')
@@ -84,6 +86,17 @@ def check_fields(row: Mapping[str, Any], where: str) -> None:
         elif isinstance(value, dict) and field in _ITEMS:
             for name, item in value.items():
                 _check_items(where, f"{field}.{name}", [item], *_ITEMS[field])
+    _check_literal(row, where)
+
+
+def _check_literal(row: Mapping[str, Any], where: str) -> None:
+    """Refuse an expression where none is evaluated: as data it would just count as true."""
+    for field in _LITERAL:
+        if (at := find_expr(row.get(field), field)) is not None:
+            raise PatchError(
+                f"{where}: {at} is an expression, and these are evaluated in config and in "
+                "disabled only; write the value itself"
+            )
 
 
 def _check_items(
@@ -99,6 +112,7 @@ def unknown_fields(row: Mapping[str, Any], known: tuple[str, ...]) -> list[str]:
     return [f"unknown field {key!r}{did_you_mean(key, known)}" for key in row if key not in known]
 
 
+_LITERAL: Final = ("id", "name", "group", "inject", "isolate", "intercept")
 _TYPES: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "id": ((str,), "a text"),
     "name": ((str,), "a text"),
@@ -107,6 +121,7 @@ _TYPES: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "inject": ((list, dict), "a list or a mapping of services"),
     "isolate": ((dict,), "a mapping of services to labels"),
     "intercept": ((dict,), "a mapping of services to configs"),
+    "merge": ((dict,), "a mapping of config fields"),
 }
 
 _CONFIG: Final = ((dict, type(None)), "a mapping or nothing")
@@ -122,3 +137,23 @@ def _kind(value: object) -> str:
         return "nothing"
     names = {bool: "a boolean", str: "a text", list: "a list", dict: "a mapping"}
     return names.get(type(value), "an expression" if isinstance(value, Expr) else "a number")
+
+
+def same(left: object, right: object) -> bool:
+    """Tell whether two configuration values are equal, and of equal types all through.
+
+    Unlike with ``==``, ``1``, ``1.0`` and ``true`` are three values, and a NaN is one.
+    """
+    if left is right:
+        return True
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, dict):
+        assert isinstance(right, dict)  # of the same type
+        return left.keys() == right.keys() and all(
+            same(value, right[key]) for key, value in left.items()
+        )
+    if isinstance(left, list):
+        assert isinstance(right, list)  # of the same type
+        return len(left) == len(right) and all(map(same, left, right))
+    return left == right or (left != left and right != right)

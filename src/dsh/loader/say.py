@@ -5,13 +5,19 @@ from __future__ import annotations
 import sys
 
 
-def say(text: str) -> None:
-    """Write a text as one line that starts with the program's name.
+def say(text: str, program: str = "dsh") -> None:
+    """Write a text as one line that starts with the program's name."""
+    write(f"{program}: {shown(text)}")
 
-    What a terminal would act on is shown escaped.
-    """
-    shown = "".join(each if each.isprintable() else _escaped(each) for each in text)
-    write(f"dsh: {shown}")
+
+def shown(text: str) -> str:
+    """Return a text as one line, with what a terminal would act on escaped."""
+    return "".join(each if each.isprintable() else _escaped(each) for each in text)
+
+
+def flat(text: str) -> str:
+    """Return a text of several lines as one, fit for a terminal."""
+    return shown(" ".join(text.split()))
 
 
 def write(text: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from dsh.loader.errors import ConfigFileError
 from dsh.loader.expr import JS_TAG, Expr
+from dsh.loader.reading import read_bounded
 
 MAX_BYTES: Final = 8 << 20
 """Largest file that is read."""
@@ -31,6 +32,14 @@ _FLOAT: Final = re.compile(
     r"[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?|\.[0-9_]+(?:[eE][-+]?[0-9]+)?)(?<!_)"
     r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
 )
+_UNPRINTABLE: Final = re.compile(
+    "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+)
+_REWORDED: Final = {
+    "but found another document": "the file holds more than one document; keep one",
+    "second occurrence": "this anchor is there twice; give each its own name",
+    "found undefined alias": "no anchor of this name stands before it",
+}
 _loader_class: Any = None
 
 
@@ -47,39 +56,48 @@ def load_yaml(text: str, path: str, *, what: str = "config file") -> Any:
     """
     import yaml
 
-    loader = _loader(yaml)(text.removeprefix("\ufeff"))
+    text = text.removeprefix("\ufeff")
+    loader: Any = None
     try:
+        loader = _loader(yaml)(text)
         node = loader.get_single_node()
         return None if node is None else _Builder(path, what).build(node, 0)
     except yaml.YAMLError as error:
-        raise _problem(error, path, what) from error
+        raise _problem(error, text, path, what) from error
+    except UnicodeEncodeError as error:
+        raise ConfigFileError("parse", path, "a lone surrogate", what=what) from error
     except RecursionError as error:
         raise ConfigFileError("parse", path, "nested too deeply", what=what) from error
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
 
 
-def read_yaml(path: Path, *, what: str = "config file") -> Any:
+def read_yaml(path: Path, *, what: str = "config file", pipe: bool = False) -> Any:
     """Read and parse one file.
+
+    Args:
+        path: The file.
+        what: What errors call it.
+        pipe: It may be one, which is waited for.
 
     Raises:
         ConfigFileError: it cannot be read or parsed.
         FileNotFoundError: there is no such file.
     """
-    return load_yaml(read_text(path, what=what), str(path), what=what)
+    return load_yaml(read_text(path, what=what, pipe=pipe), str(path), what=what)
 
 
-def read_text(path: Path, *, what: str = "config file") -> str:
-    """Read one UTF-8 file.
+def read_text(path: Path, *, what: str = "config file", pipe: bool = False) -> str:
+    """Read one UTF-8 file; arguments as those of `read_yaml`.
 
     Raises:
-        ConfigFileError: it is a directory, a link to nothing, unreadable, too large, or not UTF-8.
+        ConfigFileError: it is a directory, a pipe, a link to nothing, unreadable, too large, or
+            not UTF-8.
         FileNotFoundError: there is no such file.
     """
     try:
-        # Bounded before it is read: a device never ends.
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        data = read_bounded(path, MAX_BYTES + 1, pipe=pipe)
         if len(data) > MAX_BYTES:
             raise ConfigFileError("read", str(path), f"larger than {MAX_BYTES} bytes", what=what)
         return data.decode("utf-8-sig")
@@ -92,8 +110,7 @@ def read_text(path: Path, *, what: str = "config file") -> str:
         problem = (error.strerror or str(error)).lower()
         raise ConfigFileError("read", str(path), problem, what=what) from error
     except UnicodeDecodeError as error:
-        problem = f"byte {error.start} is not UTF-8"
-        raise ConfigFileError("read", str(path), problem, what=what) from error
+        raise _not_utf8(error, path, what) from error
 
 
 def plain_kind(text: str) -> str:
@@ -217,11 +234,43 @@ def _floating(text: str) -> float:
     return float(lowered.replace(".inf", "inf").replace(".nan", "nan"))
 
 
-def _problem(error: Any, path: str, what: str) -> ConfigFileError:
+def _problem(error: Any, text: str, path: str, what: str) -> ConfigFileError:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "not YAML"
-    if mark is None:
+    if mark is not None:
+        line, column = mark.line + 1, mark.column + 1
+    elif (found := _UNPRINTABLE.search(text)) is not None:
+        # libyaml does not say where.
+        line = text.count("\n", 0, found.start()) + 1
+        column = found.start() - text.rfind("\n", 0, found.start())
+        problem = f"the character U+{ord(found[0]):04X} is not allowed; leave it out or escape it"
+    else:
         return ConfigFileError("parse", path, str(problem), what=what)
+    problem = next((new for old, new in _REWORDED.items() if problem.startswith(old)), problem)
+    if "cannot start any token" in problem:
+        problem = _bad_start(text, line, column)
+    return ConfigFileError("parse", path, str(problem), what=what, line=line, column=column)
+
+
+def _bad_start(text: str, line: int, column: int) -> str:
+    lines = text.splitlines()
+    char = lines[line - 1][column - 1 : column] if line <= len(lines) else ""
+    if char == "\t":
+        return "a tab cannot indent; use blanks"
+    return f"a value cannot begin with {char!r}; put the text in quotes"
+
+
+def _not_utf8(error: UnicodeDecodeError, path: Path, what: str) -> ConfigFileError:
+    data, at = error.object, error.start
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        problem = "the file is UTF-16; save it as UTF-8"
+        return ConfigFileError("read", str(path), problem, what=what, line=1, column=1)
+    start = data.rfind(b"\n", 0, at) + 1
     return ConfigFileError(
-        "parse", path, str(problem), what=what, line=mark.line + 1, column=mark.column + 1
+        "read",
+        str(path),
+        f"byte {at} is not UTF-8; save the file as UTF-8",
+        what=what,
+        line=data.count(b"\n", 0, at) + 1,
+        column=len(data[start:at].decode("utf-8", "replace")) + 1,
     )

@@ -1,0 +1,1 @@
+"""Hot reload: code and configuration change under a running tree."""
