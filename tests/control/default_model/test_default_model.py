@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from dsh.control.default_model.plugin import ConfiguredDefaultModel
 from dsh.control.default_model.service import AgentDefaultModel, ModelSelection
 from dsh.kernel import Context, ValidationError
+from dsh.state.settings import SettingsRefused
+from dsh.state.settings.file import FileSettings
 
 
 async def test_the_row_is_the_selection(root: Context) -> None:
@@ -28,3 +31,29 @@ async def test_saving_without_a_settings_store_changes_nothing(root: Context) ->
 async def test_a_wrong_row_fails_at_load(root: Context, config: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         await root.plugin(ConfiguredDefaultModel, config)
+
+
+async def test_what_the_user_saved_outranks_the_row_and_is_live(
+    root: Context, tmp_path: Path
+) -> None:
+    path = tmp_path / "settings.yaml"
+    await root.plugin(FileSettings, {"path": str(path)})
+    await root.plugin(ConfiguredDefaultModel, {"provider": "p", "model": "m"})
+    service = root.require(AgentDefaultModel)
+    await service.save_selection(ModelSelection("other", "x", "high"))
+    assert service.current_selection() == ModelSelection("other", "x", "high")
+    await service.save_selection(ModelSelection("other", "y"))
+    assert service.current_selection() == ModelSelection("other", "y")
+    assert path.read_text() == 'agent-default-model:\n  provider: other\n  model: "y"\n'
+
+
+@pytest.mark.parametrize("selection", [ModelSelection("", "m"), ModelSelection("p", "")])
+async def test_an_unusable_selection_is_not_saved(
+    root: Context, tmp_path: Path, selection: ModelSelection
+) -> None:
+    await root.plugin(FileSettings, {"path": str(tmp_path / "settings.yaml")})
+    await root.plugin(ConfiguredDefaultModel, {"provider": "p", "model": "m"})
+    service = root.require(AgentDefaultModel)
+    with pytest.raises(SettingsRefused):
+        await service.save_selection(selection)
+    assert service.current_selection() == ModelSelection("p", "m")

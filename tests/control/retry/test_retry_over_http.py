@@ -16,6 +16,7 @@ from dsh.kernel import Context
 from dsh.model.adapters import deepseek
 from dsh.model.llm.runtime import AdapterRuntime
 from dsh.model.messages import SessionId, create_user_message, text_of
+from dsh.state.session import invariants
 from dsh.state.session.store import LocalSessionStore
 from dsh.testing.provider import Provider, start_provider
 
@@ -36,7 +37,14 @@ async def run(root: Context, provider: Provider, **config: Any) -> Agent:
     """Mount everything, ask one question, and return the agent when it is done."""
     environment = Environment(DEEPSEEK_API_KEY="sk-1234", DEEPSEEK_BASE_URL=provider.url)
     root.provide("launch_environment", environment)
-    for part in (LocalSessionStore, AdapterRuntime, LayeredSystemPrompt, tool_runtime, LiveAgents):
+    for part in (
+        LocalSessionStore,
+        invariants,
+        AdapterRuntime,
+        LayeredSystemPrompt,
+        tool_runtime,
+        LiveAgents,
+    ):
         await root.plugin(part)
     await root.plugin(TurnLoop, {})
     await root.plugin(deepseek, {"retryPolicy": SOON, **config})

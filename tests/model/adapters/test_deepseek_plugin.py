@@ -31,7 +31,7 @@ def preflight(config: dict[str, Any], **environment: str) -> str | None:
     return deepseek.preflight(config, layers)
 
 
-def test_preflight_names_both_ways_to_set_a_key() -> None:
+def test_preflight_names_all_ways_to_set_a_key() -> None:
     problem = preflight({})
     assert problem is not None
     assert "set DEEPSEEK_API_KEY in the environment" in problem
@@ -209,11 +209,11 @@ def test_fields_may_be_written_in_either_case() -> None:
         ({"DEEPSEEK_API_KEY": "sk-1234", "DEEPSEEK_BASE_URL": "nonsense"}, False),
     ],
 )
-def test_certificates_are_loaded_early_only_for_a_route_that_can_be_used(
+async def test_certificates_are_loaded_early_only_for_a_route_that_can_be_used(
     environment: dict[str, str], warms: bool
 ) -> None:
     adapter = DeepSeekAdapter(Config(), Environment(**environment).value, HttpPool())
-    assert adapter.will_need_tls() is warms
+    assert await adapter.will_need_tls() is warms
 
 
 class Recorded(HttpPool):

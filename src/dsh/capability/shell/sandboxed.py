@@ -38,6 +38,7 @@ from dsh.capability.subprocess.service import (
     Spill,
     SubprocessRuntime,
 )
+from dsh.state.settings.service import LiveSection
 
 if TYPE_CHECKING:
     from dsh.base.text import Keep
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 _QUIET = {"NO_COLOR": "1", "TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat"}
 _GAP = "\n[... {omitted} bytes left out ...]\n"
 _MAX_TIMER_MS = 2147483647
+_NAMESPACE = "shell"
 
 
 class ShellConfig(BaseModel):
@@ -67,6 +69,17 @@ class ShellConfig(BaseModel):
     command has ended before its call is given up."""
 
 
+class ShellSettings(BaseModel):
+    """The limits of commands that a user may set."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, frozen=True)
+
+    timeout_ms: int = Field(default=120_000, gt=0, le=_MAX_TIMER_MS, alias="timeoutMs")
+    """How long a command may run that asks for no time of its own."""
+    max_output_bytes: int = Field(default=64_000, gt=0, alias="maxOutputBytes")
+    """Kept of each stream for the model."""
+
+
 class SandboxedShell(ShellExecutor):
     """Runs ``bash -c`` through the sandbox that the policy of the call asks for."""
 
@@ -76,6 +89,9 @@ class SandboxedShell(ShellExecutor):
     def __init__(self, ctx: Context, config: ShellConfig | None = None) -> None:
         super().__init__(ctx, config)
         self._config = config or ShellConfig()
+        row = self._config
+        limits = {"timeoutMs": row.timeout_ms, "maxOutputBytes": row.max_output_bytes}
+        self._limits = LiveSection(ctx, _NAMESPACE, ShellSettings, row=limits)
 
     @property
     def sandbox_mode(self) -> SandboxMode | None:
@@ -85,7 +101,7 @@ class SandboxedShell(ShellExecutor):
     @property
     def timeouts(self) -> tuple[float, float]:
         """See `ShellExecutor`."""
-        return self._config.timeout_ms / 1000, self._config.max_timeout_ms / 1000
+        return self._limits.get().timeout_ms / 1000, self._config.max_timeout_ms / 1000
 
     def resolve(self, request: ShellRequest) -> ShellSpec:
         """See `ShellExecutor`."""
@@ -96,7 +112,7 @@ class SandboxedShell(ShellExecutor):
             command=request.command,
             workdir=os.path.join(base, request.workdir or ""),
             timeout_s=min(default_s if request.timeout_s is None else request.timeout_s, most_s),
-            max_output_bytes=request.max_output_bytes or config.max_output_bytes,
+            max_output_bytes=request.max_output_bytes or self._limits.get().max_output_bytes,
             signal=request.signal,
             stdin=request.stdin,
             env={**_QUIET, "TMPDIR": str(policy.temp_dir), **request.env, **request.dsh_env},

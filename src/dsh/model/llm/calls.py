@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack
 
+from dsh.base.errors import message_of
+from dsh.base.values import value
 from dsh.model.chunks import StreamChunk, finish_failure
 from dsh.model.failures import LlmError, normalize_llm_failure
 from dsh.model.llm.service import ChunkStream, GenerateOptions
 
-__all__ = ["LazyStream", "attempt"]
+__all__ = ["LazyStream", "Start", "Started", "attempt"]
 
 
 class LazyStream(ChunkStream):
@@ -50,43 +53,54 @@ class LazyStream(ChunkStream):
         return await self._next()
 
 
-async def attempt(
-    options: GenerateOptions,
-    start: Callable[[GenerateOptions], Awaitable[AsyncIterator[StreamChunk]]],
-) -> AsyncGenerator[StreamChunk, None]:
+@value
+class Started:
+    """A call of an adapter that has begun."""
+
+    chunks: AsyncIterator[StreamChunk]
+    is_there: Callable[[], bool]
+    """Whether the plugin of the adapter is still loaded."""
+
+
+Start = Callable[[GenerateOptions, ExitStack], Awaitable[Started]]
+"""Picks an adapter and starts it; what it enters is left when the call is over."""
+
+
+async def attempt(options: GenerateOptions, start: Start) -> AsyncGenerator[StreamChunk, None]:
     """Yield the chunks of one attempt; whatever fails becomes the one ``finish`` at the end.
 
     Args:
         options: The request; its signal decides whether a failure counts as aborted.
         start: Picks the adapter and starts it.
     """
-    source: AsyncIterator[StreamChunk] | None = None
-    try:
+    started: Started | None = None
+    with ExitStack() as held:
         try:
-            source = await start(options)
-            step = aiter(source).__anext__
-        except (Exception, asyncio.CancelledError) as error:
-            if _cancels_us(error):
-                raise
-            yield _last_chunk(error, options)
-            return
-        while True:
             try:
-                chunk = await step()
-            except StopAsyncIteration:
-                yield _last_chunk(_unfinished(), options)
-                return
+                started = await start(options, held)
+                step = aiter(started.chunks).__anext__
             except (Exception, asyncio.CancelledError) as error:
                 if _cancels_us(error):
                     raise
-                yield _last_chunk(error, options)
+                yield _last_chunk(error, options, started)
                 return
-            yield chunk
-            if chunk["type"] == "finish":
-                return
-    finally:
-        if source is not None:
-            await close_iterator(source)
+            while True:
+                try:
+                    chunk = await step()
+                except StopAsyncIteration:
+                    yield _last_chunk(_unfinished(), options, started)
+                    return
+                except (Exception, asyncio.CancelledError) as error:
+                    if _cancels_us(error):
+                        raise
+                    yield _last_chunk(error, options, started)
+                    return
+                yield chunk
+                if chunk["type"] == "finish":
+                    return
+        finally:
+            if started is not None:
+                await close_iterator(started.chunks)
 
 
 async def close_iterator(source: AsyncIterator[StreamChunk]) -> None:
@@ -103,11 +117,23 @@ def _cancels_us(error: BaseException) -> bool:
     return isinstance(error, asyncio.CancelledError) and cancelling
 
 
-def _last_chunk(error: BaseException, options: GenerateOptions) -> StreamChunk:
-    failure = normalize_llm_failure(error)
+def _last_chunk(
+    error: BaseException, options: GenerateOptions, started: Started | None
+) -> StreamChunk:
     signal = options.signal
-    aborted = failure["code"] == "ABORTED" or (signal is not None and signal.aborted)
-    return finish_failure(failure, aborted=aborted)
+    stopped = signal is not None and signal.aborted
+    if not stopped and started is not None and not started.is_there():
+        error = _cut(options, error)
+    failure = normalize_llm_failure(error)
+    return finish_failure(failure, aborted=failure["code"] == "ABORTED" or stopped)
+
+
+def _cut(options: GenerateOptions, error: BaseException) -> LlmError:
+    return LlmError(
+        f"the adapter of the provider {options.provider!r} was unloaded during the call "
+        f"({message_of(error)})",
+        code="TRANSPORT",
+    )
 
 
 def _unfinished() -> LlmError:

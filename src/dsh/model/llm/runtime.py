@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -10,10 +11,10 @@ from dsh.base.json import equal
 from dsh.base.signal import AbortSignal
 from dsh.base.text import did_you_mean
 from dsh.base.values import value
-from dsh.kernel import Context, Effect
+from dsh.kernel import Context, Effect, FiberState, InactiveEffect
 from dsh.model.chunks import StreamChunk
 from dsh.model.failures import LlmError
-from dsh.model.llm.calls import LazyStream, attempt
+from dsh.model.llm.calls import LazyStream, Start, Started, attempt
 from dsh.model.llm.defaults import fill_defaults, validate_catalog, validate_model_info
 from dsh.model.llm.events import (
     LLM_ADAPTERS_UPDATED,
@@ -24,6 +25,7 @@ from dsh.model.llm.events import (
 )
 from dsh.model.llm.grammar import checked
 from dsh.model.llm.projection import has_images, without_foreign_replay_state, without_images
+from dsh.model.llm.routes import RouteWatch
 from dsh.model.llm.service import (
     AdapterRegistration,
     ChunkStream,
@@ -67,11 +69,22 @@ class _Route:
 class _Registration(AdapterRegistration):
     """The routes of one adapter; `effect` withdraws them."""
 
-    def __init__(self, runtime: AdapterRuntime, adapter: LlmAdapter) -> None:
+    def __init__(self, runtime: AdapterRuntime, adapter: LlmAdapter, owner: Context) -> None:
         self._runtime = runtime
         self.adapter = adapter
+        self.owner = owner
         self.live = False
         self.effect: Effect | None = None
+
+    @property
+    def takes_calls(self) -> bool:
+        """Whether the plugin is not on its way out."""
+        fiber = self.owner.fiber
+        return self.live and fiber.uid is not None and fiber.state is not FiberState.UNLOADING
+
+    def is_live(self) -> bool:
+        """Whether the adapter's plugin is loaded, as when the registration was made."""
+        return self.live
 
     def replace(self, providers: Sequence[str]) -> None:
         if not self.live:
@@ -94,13 +107,14 @@ class AdapterRuntime(LlmRuntime):
     def __init__(self, ctx: Context, config: RuntimeConfig | None = None) -> None:
         super().__init__(ctx, config)
         self._routes: dict[str, _Route] = {}
+        self._watch = RouteWatch()
         self._check_grammar = config is not None and config.check_grammar
 
     def register_adapter(
         self, providers: Sequence[str], adapter: LlmAdapter
     ) -> AdapterRegistration:
         """See `LlmRuntime.register_adapter`."""
-        registration = _Registration(self, adapter)
+        registration = _Registration(self, adapter, self.caller)
         if not providers:
             raise LlmError("an adapter must serve at least one provider", code="INVALID_ADAPTER")
         routes = self.examine(registration, providers)
@@ -146,6 +160,15 @@ class AdapterRuntime(LlmRuntime):
         info = await self.resolve_model_info(config["provider"], config["model"], signal)
         return fill_defaults(config, info)[0]
 
+    async def settle_route(self, provider: str, signal: AbortSignal | None = None) -> None:
+        """See `LlmRuntime.settle_route`."""
+
+        def takes_calls() -> bool | None:
+            route = self._routes.get(provider)
+            return None if route is None else route.owner.takes_calls
+
+        await self._watch.settle(provider, takes_calls, signal)
+
     async def prepare_call(
         self, config: LlmCallConfig, signal: AbortSignal | None = None
     ) -> PreparedLlmCall:
@@ -156,8 +179,9 @@ class AdapterRuntime(LlmRuntime):
         info = validate_model_info(provider, model, call.model)
         filled, defaults = fill_defaults(config, info)
 
-        async def start(options: GenerateOptions) -> AsyncIterator[StreamChunk]:
-            return call.stream(self._project(options, route.adapter, info))
+        async def start(options: GenerateOptions, _: ExitStack) -> Started:
+            chunks = call.stream(self._project(options, route.adapter, info))
+            return Started(chunks, route.owner.is_live)
 
         return PreparedLlmCall(
             filled,
@@ -166,24 +190,30 @@ class AdapterRuntime(LlmRuntime):
             input_modalities=info.input_modalities,
             adapter_defaults=defaults,
             dispatch=lambda options: self._run(options, start, prepared=True),
+            fiber=route.owner.owner.fiber,
         )
 
     def stream(self, options: GenerateOptions) -> ChunkStream:
         """See `LlmRuntime.stream`."""
         return self._run(options, self._start, prepared=False)
 
-    async def _start(self, options: GenerateOptions) -> AsyncIterator[StreamChunk]:
+    async def _start(self, options: GenerateOptions, held: ExitStack) -> Started:
         """Pick the adapter of a call that nobody prepared, and start it."""
-        adapter = self._route(options.provider).adapter
+        await self.settle_route(options.provider, options.signal)
+        route = self._route(options.provider)
+        adapter = route.adapter
+        with suppress(InactiveEffect):  # it is going; the call may still be over before it is gone
+            label = f"a call of the model {options.provider}/{options.model}"
+            held.enter_context(route.owner.owner.fiber.lease(label))
         info = None
         if has_images(options.messages, ("text",)):
             info = await self.resolve_model_info(options.provider, options.model, options.signal)
-        return adapter.stream(self._project(options, adapter, info))
+        return Started(adapter.stream(self._project(options, adapter, info)), route.owner.is_live)
 
     def _run(
         self,
         options: GenerateOptions,
-        start: Callable[[GenerateOptions], Awaitable[AsyncIterator[StreamChunk]]],
+        start: Start,
         *,
         prepared: bool,
     ) -> ChunkStream:
@@ -256,7 +286,8 @@ class AdapterRuntime(LlmRuntime):
             for provider, route in self._routes.items()
             if route.owner is not registration or provider in routes
         }
-        self._routes = kept | routes
+        before, self._routes = self._routes, kept | routes
+        self._watch.changed(before.keys() - self._routes.keys(), self._routes)
         self.ctx.emit(LLM_ADAPTERS_UPDATED, LlmAdaptersUpdated())
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal, NotRequired, Protocol, TypeAlias, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, Protocol, TypeAlias, TypedDict, cast
 
 from dsh.base.json import equal, snapshot
 from dsh.base.signal import AbortSignal
@@ -13,6 +14,9 @@ from dsh.kernel import Service
 from dsh.model.chunks import StreamChunk
 from dsh.model.failures import LlmError
 from dsh.model.messages import Message
+
+if TYPE_CHECKING:
+    from dsh.kernel import Fiber
 
 __all__ = [
     "DEFAULT_RETRYABLE_CODES",
@@ -229,6 +233,7 @@ class PreparedLlmCall:
 
     __slots__ = (
         "_dispatch",
+        "_fiber",
         "_used",
         "adapter_defaults",
         "config",
@@ -246,6 +251,7 @@ class PreparedLlmCall:
         input_modalities: tuple[Modality, ...] | None,
         adapter_defaults: AdapterDefaults,
         dispatch: Callable[[GenerateOptions], ChunkStream],
+        fiber: Fiber,
     ) -> None:
         self.config = config
         self.retry_policy = retry_policy
@@ -253,7 +259,17 @@ class PreparedLlmCall:
         self.input_modalities = input_modalities
         self.adapter_defaults = adapter_defaults
         self._dispatch = dispatch
+        self._fiber = fiber
         self._used = False
+
+    def hold(self, owner: Fiber | None = None) -> AbstractContextManager[None]:
+        """Return what keeps the adapter's plugin loaded while entered; see ``Fiber.lease``.
+
+        Raises:
+            InactiveEffect: on entering, when the plugin is on its way out or gone already.
+        """
+        route = f"{self.config['provider']}/{self.config['model']}"
+        return self._fiber.lease(f"a call of the model {route}", owner=owner)
 
     def stream(self, options: GenerateOptions) -> ChunkStream:
         """Make the call, once.
@@ -392,6 +408,17 @@ class LlmRuntime(Service, ABC):
 
         Raises:
             LlmError: as `resolve_model_info`, or ``UNSUPPORTED_REASONING_EFFORT``.
+        """
+
+    @abstractmethod
+    async def settle_route(self, provider: str, signal: AbortSignal | None = None) -> None:
+        """Wait while the adapter of a provider is being swapped, for a bounded time.
+
+        Returns at once when there is an adapter that takes calls, and when there has not been one
+        of late. Whether there is one in the end is for the next call to say.
+
+        Raises:
+            AbortedError: ``signal`` aborted first; or its reason, when that is an exception.
         """
 
     @abstractmethod

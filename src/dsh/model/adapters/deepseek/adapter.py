@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
+from typing import TypeAlias
 from urllib.parse import quote
 
 from dsh import __version__
 from dsh.base.clock import SYSTEM_CLOCK, Clock
+from dsh.base.errors import DshError
 from dsh.base.signal import AbortedError, AbortSignal
 from dsh.model.adapters.deepseek.client import HttpPool
 from dsh.model.adapters.deepseek.config import Config, ModelEntry
@@ -25,8 +28,8 @@ from dsh.model.adapters.deepseek.sse import DONE
 from dsh.model.adapters.deepseek.stream import StreamDecoder
 from dsh.model.adapters.deepseek.wire import EFFORTS, WireHistory, encode_request
 from dsh.model.chunks import StreamChunk, usage_report
-from dsh.model.failures import LlmError
 from dsh.model.llm.service import (
+    AdapterCall,
     GenerateOptions,
     LlmAdapter,
     LlmModelInfo,
@@ -37,7 +40,10 @@ from dsh.model.llm.service import (
     RetryPolicy,
 )
 
-__all__ = ["DeepSeekAdapter"]
+__all__ = ["DeepSeekAdapter", "FindKey"]
+
+FindKey: TypeAlias = Callable[[str], Awaitable[str | None]]
+"""Returns the key of a name, asked anew for each request, or ``None``."""
 
 _USER_AGENT = f"dsh/{__version__}"
 
@@ -49,17 +55,26 @@ class DeepSeekAdapter(LlmAdapter):
     header tells who or which session asks, and no field is sent that nobody set.
 
     Args:
-        config: Fixed for the life of the adapter.
+        config: What is in force, until ``config`` is set to another. An operation takes it once,
+            so that one under way keeps its facts.
         lookup: Reads environment variables in their layers.
         pool: Makes the HTTP client; whoever made the pool closes it.
         clock: Dates the delays that the provider asks for.
+        find_key: Finds the key; ``lookup`` does when None.
     """
 
     def __init__(
-        self, config: Config, lookup: Lookup, pool: HttpPool, clock: Clock = SYSTEM_CLOCK
+        self,
+        config: Config,
+        lookup: Lookup,
+        pool: HttpPool,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        find_key: FindKey | None = None,
     ) -> None:
-        self._config = config
+        self.config = config
         self._lookup = lookup
+        self._find_key = find_key
         self._pool = pool
         self._history = WireHistory()
         self._clock = clock
@@ -70,7 +85,7 @@ class DeepSeekAdapter(LlmAdapter):
 
     def retry_policy(self, provider: str) -> RetryPolicy | None:
         """See `LlmAdapter.retry_policy`."""
-        return self._config.retry_policy.resolve()
+        return self.config.retry_policy.resolve()
 
     async def list_models(self, provider: str) -> Sequence[LlmModelInfo]:
         """See `LlmAdapter.list_models`."""
@@ -82,16 +97,30 @@ class DeepSeekAdapter(LlmAdapter):
                 entry.description,
                 entry.input_modalities,
             )
-            for entry in self._config.models
+            for entry in self.config.models
         ]
 
     async def resolve_model(
         self, provider: str, model: str, signal: AbortSignal | None = None
     ) -> ResolvedModelInfo:
         """See `LlmAdapter.resolve_model`."""
-        config = self._config
+        return self._resolve_model(self.config, provider, model)
+
+    async def prepare_call(
+        self, provider: str, model: str, signal: AbortSignal | None = None
+    ) -> AdapterCall:
+        """See `LlmAdapter.prepare_call`."""
+        config = self.config
+        info = self._resolve_model(config, provider, model)
+        return AdapterCall(info, partial(self._stream, config))
+
+    def stream(self, options: GenerateOptions) -> AsyncIterator[StreamChunk]:
+        """See `LlmAdapter.stream`."""
+        return self._stream(self.config, options)
+
+    def _resolve_model(self, config: Config, provider: str, model: str) -> ResolvedModelInfo:
         entry = config.entry(model) or ModelEntry(id=model)
-        vendor = self._endpoint().vendor
+        vendor = self._endpoint(config).vendor
         max_tokens = entry.max_tokens
         if max_tokens is None and (vendor or "max_tokens" in config.model_fields_set):
             max_tokens = config.max_tokens
@@ -103,14 +132,13 @@ class DeepSeekAdapter(LlmAdapter):
             input_modalities=entry.input_modalities,
             context_window=entry.context_window or config.default_context_window,
             default_max_tokens=max_tokens,
-            reasoning=self._reasoning(vendor=vendor),
+            reasoning=_reasoning(config, vendor=vendor),
         )
 
-    async def stream(self, options: GenerateOptions) -> AsyncIterator[StreamChunk]:
-        """See `LlmAdapter.stream`."""
-        call = self._call(options)
+    async def _stream(self, config: Config, options: GenerateOptions) -> AsyncIterator[StreamChunk]:
+        call = await self._call(config, options)
         decoder = StreamDecoder(self._history.call_ids(options))
-        idle_s = self._config.stream_idle_timeout_ms / 1000
+        idle_s = config.stream_idle_timeout_ms / 1000
         failure: Exception | None = None
         with ReadGuard(options.signal, idle_s) as guard:
             exchange = Exchange(self._pool, guard, call)
@@ -144,23 +172,24 @@ class DeepSeekAdapter(LlmAdapter):
         # Raised out here, it does not refer to the errors below it, which may quote the key.
         raise final_error(failure, call.endpoint, call.credential)
 
-    def will_need_tls(self) -> bool:
+    async def will_need_tls(self) -> bool:
         """Whether a request made now would have a key and go over TLS."""
+        config = self.config
         try:
-            return self._endpoint().secure and bool(self._lookup(self._config.api_key_env))
-        except LlmError:  # told when a request is made
+            return self._endpoint(config).secure and bool(await self._key(config.api_key_env))
+        except DshError:  # told when a request is made
             return False
 
-    def _call(self, options: GenerateOptions) -> Call:
-        endpoint = self._endpoint()
+    async def _call(self, config: Config, options: GenerateOptions) -> Call:
+        endpoint = self._endpoint(config)
         body = encode_request(
             options,
-            thinking=self._config.thinking,
+            thinking=config.thinking,
             vendor=endpoint.vendor,
             history=self._history,
         )
-        variable = self._config.api_key_env
-        credential = usable_key(self._lookup(variable), variable)
+        name = config.api_key_env
+        credential = usable_key(await self._key(name), name)
         headers = {
             "authorization": f"Bearer {credential.key}",
             "content-type": "application/json",
@@ -176,15 +205,19 @@ class DeepSeekAdapter(LlmAdapter):
                 headers["x-deepseek-harness-compact"] = "1"
         return Call(endpoint, credential, options.model, headers, body, self._clock.now_ms())
 
-    def _endpoint(self) -> Endpoint:
-        return resolve_endpoint(*resolve_base_url(self._config.base_url, self._lookup))
+    async def _key(self, name: str) -> str | None:
+        return self._lookup(name) if self._find_key is None else await self._find_key(name)
 
-    def _reasoning(self, *, vendor: bool) -> ReasoningInfo:
-        offered = ("off",) if self._config.thinking == "disabled" else tuple(EFFORTS)
-        default = self._config.reasoning_effort
-        if default is None and vendor and "high" in offered:
-            default = "high"
-        return ReasoningInfo(
-            tuple(ReasoningEffort(level, level.title(), EFFORTS[level]) for level in offered),
-            default,
-        )
+    def _endpoint(self, config: Config) -> Endpoint:
+        return resolve_endpoint(*resolve_base_url(config.base_url, self._lookup))
+
+
+def _reasoning(config: Config, *, vendor: bool) -> ReasoningInfo:
+    offered = ("off",) if config.thinking == "disabled" else tuple(EFFORTS)
+    default = config.reasoning_effort
+    if default is None and vendor and "high" in offered:
+        default = "high"
+    return ReasoningInfo(
+        tuple(ReasoningEffort(level, level.title(), EFFORTS[level]) for level in offered),
+        default,
+    )

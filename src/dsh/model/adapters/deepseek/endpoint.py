@@ -90,7 +90,7 @@ def resolve_endpoint(base_url: str, origin: str) -> Endpoint:
 def resolve_base_url(configured: str | None, lookup: Lookup) -> tuple[str, str]:
     """Return the base URL and what named it: configuration, environment, or the default."""
     if configured:
-        return configured, "baseURL of the row llm-deepseek"
+        return configured, "baseURL of llm-deepseek"
     if from_environment := lookup(BASE_URL_VARIABLE):
         return from_environment, BASE_URL_VARIABLE
     return VENDOR_URL, "the default"
@@ -113,8 +113,8 @@ def usable_key(raw: str | None, variable: str) -> Credential:
 
 
 def missing_key(variable: str) -> str:
-    """Say that a key is missing and both ways to give one."""
+    """Say that a key is missing and the ways to give one."""
     return (
-        f"no API key for DeepSeek: set {variable} in the environment, or add the line "
-        f"{variable}=<your key> to $DSH_HOME/.env"
+        f"no API key for DeepSeek: store one by: dsh credentials set {variable}; or set "
+        f"{variable} in the environment, or add the line {variable}=<your key> to $DSH_HOME/.env"
     )

@@ -1,0 +1,1 @@
+"""The command ``dsh credentials``, and what the launcher reads of the home's documents."""
