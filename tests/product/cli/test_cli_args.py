@@ -57,6 +57,8 @@ def parse(line: str) -> Invocation:
         ("plugin --profile=x -- add", Invocation("plugin", "x", args=["add"])),
         ("plugin --profile x --help", Invocation("plugin", "x", args=["--help"])),
         ("plugin --help", Invocation("plugin-help")),
+        ("plugin new x --dir y", Invocation("plugin", args=["new", "x", "--dir", "y"])),
+        ("plugin --profile p new x", Invocation("plugin", "p", args=["new", "x"])),
         ("sessions list --json", Invocation("subcommand", "sessions", args=["list", "--json"])),
         ("demo --help", Invocation("subcommand", "demo", args=["--help"])),
         ("-h", Invocation("help")),
@@ -65,6 +67,9 @@ def parse(line: str) -> Invocation:
         ("-V", Invocation("version")),
         ("--version --bogus", Invocation("version")),
         ("--profile x -V", Invocation("version")),
+        ("web -V", Invocation("version")),
+        ("web --patch a --version --port 1", Invocation("version")),
+        ("web --port 1 -V", Invocation("profile", "web", args=["--port", "1", "-V"])),
     ],
 )
 def test_words_are_split_between_launcher_and_app(line: str, expected: Invocation) -> None:

@@ -133,6 +133,26 @@ def apply(ctx):
         assert process.wait(PATIENCE_S) == code
 
 
+LOSES_INTERRUPTS = """
+import os, signal
+class Careless:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+Careless()
+print("went on", flush=True)
+def preflight(config, environment): ...
+def apply(ctx): ...
+"""
+
+
+def test_an_interrupt_while_modules_are_imported_is_not_lost(dsh: Command) -> None:
+    dsh.profile("p", "", "- insert: [{id: a, name: careless}]\n")
+    (dsh.cwd / "careless.py").write_text(LOSES_INTERRUPTS)
+    dsh.env["PYTHONPATH"] = str(dsh.cwd)
+    done = dsh.run("--profile", "p")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_a_profile_without_rows_says_that_there_is_nothing_to_start(dsh: Command) -> None:
     dsh.profile("p", "", "[]")
     line = one_line(dsh.run("--profile", "p"))
@@ -233,3 +253,26 @@ def test_two_first_runs_at_once_both_succeed(dsh: Command) -> None:
     assert outputs[0][1] == ""
     kept = {path.name for path in (dsh.home / "profiles" / "headless").iterdir()}
     assert kept == {"profile.json", "cordis.patch.yml"}
+
+
+def test_an_undo_that_hangs_delays_a_fatal_failure_and_cannot_stop_it(dsh: Command) -> None:
+    source = """
+import asyncio
+async def lost():
+    raise RuntimeError("no luck")
+def apply(ctx):
+    async def never():
+        print("undoing", flush=True)
+        await asyncio.Event().wait()
+    ctx.defer(never)
+    async def work():
+        await ctx.loader.ready()
+        task = asyncio.create_task(lost())
+        await asyncio.wait([task])
+        del task
+    ctx.spawn(work(), "work")
+"""
+    dsh.profile("p", source, ROWS)
+    done = dsh.run("--profile", "p")
+    assert done.stdout == "undoing\n"
+    assert one_line(done) == "dsh: fatal load failure: RuntimeError: no luck"

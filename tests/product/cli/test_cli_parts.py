@@ -12,8 +12,10 @@ import pytest
 from dsh.loader.environment import LaunchEnvironment
 from dsh.loader.errors import BundleError
 from dsh.loader.expr import Expr
+from dsh.loader.layers import Layer, apply_layers
 from dsh.loader.static import static_scope
 from dsh.product.cli.app import Parsed, parse_app_args
+from dsh.product.cli.overlays import launcher_overlays
 from dsh.product.cli.preflight import check_route
 
 asked: list[tuple[str, Mapping[str, Any]]] = []
@@ -161,3 +163,21 @@ def test_a_profile_without_a_command_line_ignores_its_words(
 def test_a_command_line_that_does_not_exist_is_named(spec: str) -> None:
     with pytest.raises(BundleError, match="is missing"):
         parse_app_args(spec, [], "p")
+
+
+def test_the_shipped_presets_are_merged_over_the_rows_own_config(tmp_path: Path) -> None:
+    row = {"id": "agent-presets", "name": "n", "config": {"default": "standard", "roots": []}}
+    overlays = launcher_overlays(LaunchEnvironment({}), presets=tmp_path)
+    rows, _, _ = apply_layers([Layer("bundle", [{"insert": [row]}]), *overlays], _no_warning)
+    roots = [{"path": str(tmp_path), "trust": "system"}]
+    assert rows[0]["config"] == {"default": "standard", "roots": roots}
+
+
+def test_the_launcher_adds_nothing_where_nothing_is_to_be_added(tmp_path: Path) -> None:
+    assert launcher_overlays(LaunchEnvironment({}), presets=tmp_path / "none") == []
+    overlays = launcher_overlays(LaunchEnvironment({}), presets=tmp_path)
+    assert apply_layers(overlays, _no_warning).rows == []
+
+
+def _no_warning(text: str) -> None:
+    raise AssertionError(text)

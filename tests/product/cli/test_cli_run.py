@@ -66,13 +66,6 @@ def test_usage_errors_are_one_line_on_stderr_and_code_1(dsh: Command, line: str)
     assert done.stderr.count("\n") == 1
 
 
-def test_plugin_management_says_that_it_comes_later(dsh: Command) -> None:
-    done = dsh.run("plugin", "--profile", "x", "add", "y")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "later version" in done.stderr
-    assert dsh.run("plugin", "--help").returncode == 0
-
-
 def test_an_unknown_profile_lists_the_profiles(dsh: Command) -> None:
     done = dsh.run("--profile", "headles", "task")
     assert (done.returncode, done.stdout) == (1, "")
@@ -342,11 +335,15 @@ def imported(dsh: Command, *argv: str) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-@pytest.mark.parametrize("argv", [["--version"], ["--help"], ["plugin", "--help"]])
+@pytest.mark.parametrize("argv", [["--version"], ["--help"], ["web", "-V"]])
 def test_version_and_help_import_nothing_heavy(dsh: Command, argv: list[str]) -> None:
     modules = imported(dsh, *argv)
     assert not modules & {*HEAVY, "dataclasses", "inspect", "json", "typing", "re"} - baseline()
     assert not [name for name in modules if name.startswith(("dsh.loader", "dsh.kernel"))]
+
+
+def test_help_of_the_plugin_command_imports_nothing_heavy(dsh: Command) -> None:
+    assert not imported(dsh, "plugin", "--help") & set(HEAVY) - baseline()
 
 
 def test_a_dump_imports_yaml_and_no_agent_stack(dsh: Command) -> None:

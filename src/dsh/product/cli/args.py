@@ -12,11 +12,19 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 SUBCOMMANDS = {
+    "completion": ("dsh.product.completion.cli", "print a completion script for your shell"),
+    "credentials": ("dsh.product.credentials.cli", "store keys that profiles refer to by name"),
     "demo": (
         "dsh.product.demo.cli",
         "watch a scripted agent repair a sample project, without a key",
     ),
-    "sessions": ("dsh.product.sessions.cli", "list the sessions that are stored here"),
+    "doctor": ("dsh.product.doctor.cli", "find what keeps a profile from running, and the remedy"),
+    "profile": ("dsh.product.profiles.cli", "list, make and delete profiles"),
+    "sessions": (
+        "dsh.product.sessions.cli",
+        "list, show, fork, export, repair and delete stored sessions",
+    ),
+    "tree": ("dsh.product.tree.cli", "mount a profile and print its live tree"),
 }
 """Our own subcommands: the module whose ``main(argv)`` runs each, and what it does."""
 
@@ -115,7 +123,7 @@ class _Options:
                 return ""
             if word in {"-h", "--help"} and self.profile is None:
                 return "help"
-            if word in {"-V", "--version"} and not self.alias:
+            if word in {"-V", "--version"}:
                 return "version"
             taken = self._option(here)
             if taken == 0:
@@ -240,6 +248,9 @@ def _plugin(words: list[str]) -> Invocation:
             continue
         break
     rest = words[here:]
+    if profile is None and rest[:1] == ["new"]:
+        # A package to start from belongs to no profile.
+        return Invocation("plugin", args=rest)
     if profile is None:
         raise UsageError("plugin: --profile <name> is required before the command")
     if rest and rest[0] == "--":

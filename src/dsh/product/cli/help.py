@@ -31,17 +31,15 @@ _TAIL = """\
 Files live in $DSH_HOME (~/.dsh when it is not set). DSH_PERMISSION_MODE chooses what agents may
 do: read-only, workspace-write or danger-full-access.
 """
-PLUGIN_HELP = """\
-usage: dsh plugin --profile <name> <add|remove|list|update|install> [arguments...]
-
-Manages the plugins of one profile.
-"""
-"""Help of ``dsh plugin``."""
+_FIRST = ("demo", "doctor", "tree", "profile", "plugin", "credentials", "sessions")
+"""Commands in the order in which a new user comes to need them; others follow by name."""
 
 
 def launcher_help() -> str:
     """Return the text of ``dsh --help``."""
     commands = {name: text for name, (_, text) in SUBCOMMANDS.items()}
     commands["plugin"] = "manage the plugins of a profile"
-    lines = [f"  {name:<21} {commands[name]}" for name in sorted(commands)]
+    ordered = sorted(commands, key=lambda name: (name not in _FIRST, name))
+    ordered[: len(_FIRST)] = [name for name in _FIRST if name in commands]
+    lines = [f"  {name:<21} {commands[name]}" for name in ordered]
     return _HEAD + "\n".join(lines) + "\n" + _TAIL

@@ -65,28 +65,30 @@ def _run(argv: Sequence[str]) -> int:
         from dsh.product.cli.dump import dump_config
 
         return dump_config(invocation)
-    from dsh.loader.ending import end_threads
-    from dsh.product.cli.run import run_profile
+    from dsh.loader.ending import end_threads, interrupts_end
 
-    return end_threads(run_profile(invocation))
+    with interrupts_end(EXIT_INTERRUPT):
+        from dsh.product.cli.run import run_profile
+
+        return end_threads(run_profile(invocation))
 
 
 def _subcommand(invocation: Invocation) -> int:
     from importlib import import_module
 
+    from dsh.loader.ending import end_threads
+
     module, _ = SUBCOMMANDS[invocation.name]
     code: int = import_module(module).main(invocation.args)
-    return code
+    return end_threads(code)
 
 
 def _plugin(invocation: Invocation) -> int:
-    if invocation.mode == "plugin-help":
-        from dsh.product.cli.help import PLUGIN_HELP
+    from dsh.product.plugins.cli import main as plugin
 
-        print(PLUGIN_HELP, end="")
-        return EXIT_OK
-    _say("plugin comes with a later version; profiles can already be patched with --patch")
-    return EXIT_FAILURE
+    if invocation.mode == "plugin-help":
+        return plugin("", ["--help"])
+    return plugin(invocation.name, invocation.args)
 
 
 def _say(text: str) -> None:

@@ -16,6 +16,7 @@ from dsh.loader.expr import Expr
 from dsh.loader.expr_eval import ExprScope
 from dsh.loader.fields import evaluate_field, evaluate_flag
 from dsh.loader.rows import Row, is_group
+from dsh.product.credentials.early import STORES, EarlyStores
 
 _DEFAULT_MODEL = "dsh.control.default_model.plugin"
 
@@ -31,7 +32,8 @@ def check_route(
     """Return why the selected route cannot work, or None.
 
     A plugin module answers for its routes by ``routes`` (names, or a function of the row's
-    config) and ``preflight(config, environment)``. What cannot be known yet is left to the boot.
+    config) and ``preflight(config, environment)``, where the environment also knows stored keys
+    and settings, see `EarlyStores`. What cannot be known yet is left to the boot.
 
     Args:
         rows: The composed rows.
@@ -41,6 +43,7 @@ def check_route(
         provider: Outranks what ``model`` says.
     """
     enabled = list(_enabled(rows, scope))
+    stores = _stores(enabled, scope, environment)
     answering = [
         (module, config, set(_routes(module, config)))
         for row in enabled
@@ -48,10 +51,12 @@ def check_route(
         and (config := _config(row, scope)) is not None
     ]
     routes = {route for _, _, served in answering for route in served}
-    selected = provider or _split_provider(model, routes) or _default_provider(enabled, scope)
+    selected = (
+        provider or _split_provider(model, routes) or _default_provider(enabled, scope, stores)
+    )
     for module, config, served in answering:
         if selected in served:
-            problem: str | None = module.preflight(config, environment)
+            problem: str | None = module.preflight(config, stores)
             return problem
     return None
 
@@ -90,10 +95,17 @@ def _split_provider(model: str | None, routes: set[str]) -> str | None:
     return head if slash and head in routes else None
 
 
-def _default_provider(rows: list[Row], scope: ExprScope) -> str | None:
+def _stores(rows: list[Row], scope: ExprScope, environment: LaunchEnvironment) -> EarlyStores:
+    named = [(canonical(str(row.get("name"))).partition(":")[0], row) for row in rows]
+    configs = {name: _config(row, scope) or {} for name, row in named if name in STORES}
+    return EarlyStores(environment, configs, scope.home_path)
+
+
+def _default_provider(rows: list[Row], scope: ExprScope, stores: EarlyStores) -> str | None:
     for row in rows:
         if canonical(str(row.get("name"))) == _DEFAULT_MODEL:
-            found = (_config(row, scope) or {}).get("provider")
+            config = {**(_config(row, scope) or {}), **stores.section("agent-default-model")}
+            found = config.get("provider")
             return found if isinstance(found, str) else None
     return None
 

@@ -14,12 +14,8 @@ from dsh.loader.environment import LaunchEnvironment, load_environment, publish_
 from dsh.loader.home import resolve_dsh_home
 from dsh.loader.say import say
 from dsh.product.cli.args import Invocation
-
-PERMISSION_MODES = ("read-only", "workspace-write", "danger-full-access")
-"""What ``DSH_PERMISSION_MODE`` may say."""
-
-TOOLS_MODES = ("native",)
-"""What ``DSH_TOOLS_MODE`` may say; Code Mode is not built yet."""
+from dsh.product.cli.modes import mode_problem
+from dsh.product.cli.overlays import launcher_overlays
 
 
 def run_profile(invocation: Invocation) -> int:
@@ -85,7 +81,9 @@ def start(
     for warning in composition.warnings:
         say(warning)
     environment = load_environment(home, Path.cwd(), warn=say)
-    problem = _mode_problem(environment) or _route_problem(composition, home, environment, parsed)
+    if overlays := launcher_overlays(environment):
+        composition = composition.with_overlays(overlays)
+    problem = mode_problem(environment) or _route_problem(composition, home, environment, parsed)
     if problem is not None:
         say(problem)
         return 1
@@ -109,19 +107,6 @@ def start(
             debug=os.environ.get("DSH_DEBUG") == "1",
         )
     )
-
-
-def _mode_problem(environment: LaunchEnvironment) -> str | None:
-    """Return what is wrong with a variable that chooses a mode, or None."""
-    for name, modes in (("DSH_PERMISSION_MODE", PERMISSION_MODES), ("DSH_TOOLS_MODE", TOOLS_MODES)):
-        mode = environment.value(name)
-        if mode is None or mode in modes:
-            continue
-        from dsh.base.text import did_you_mean
-
-        wanted = f"one of {', '.join(modes)}" if len(modes) > 1 else f"{modes[0]} in this version"
-        return f"{name} must be {wanted}, got {mode!r}{did_you_mean(mode, modes)}"
-    return None
 
 
 def _route_problem(

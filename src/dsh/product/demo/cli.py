@@ -11,7 +11,9 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dsh.loader.environment import LaunchEnvironment
 from dsh.loader.say import say
+from dsh.product.cli.modes import mode_problem
 from dsh.product.demo.sandbox import sandbox_problem
 
 if TYPE_CHECKING:
@@ -34,16 +36,21 @@ The model's words are scripted; the tools, processes, files and the session log 
 def main(argv: Sequence[str]) -> int:
     """Run ``dsh demo`` and return its exit code."""
     match list(argv):
-        case []:
-            folder = Path(tempfile.mkdtemp(prefix="dsh-demo-"))
         case ["-h" | "--help"]:
             print(_HELP, end="")
             return 0
+        case []:
+            into = None
         case ["--into", into] if into:
-            folder = Path(into).absolute()
+            pass
         case _:
             say(f"demo does not understand {' '.join(argv)!r}; see dsh demo --help")
             return 1
+    # Before anything is made or printed.
+    if (problem := mode_problem(LaunchEnvironment(os.environ))) is not None:
+        say(problem)
+        return 1
+    folder = Path(tempfile.mkdtemp(prefix="dsh-demo-")) if into is None else Path(into).absolute()
     if (problem := _folder_problem(folder)) is not None:
         say(f"{folder} {problem}; name another with --into")
         return 1
@@ -79,7 +86,7 @@ def run_demo(folder: Path) -> int:
 def _permission_mode() -> tuple[str, str]:
     """Choose what the agent may do, and say why."""
     wanted = os.environ.get("DSH_PERMISSION_MODE")
-    if wanted:
+    if wanted is not None:
         return wanted, f"permission mode {wanted}, as DSH_PERMISSION_MODE says"
     problem = asyncio.run(sandbox_problem())
     if problem is None:
@@ -90,7 +97,6 @@ def _permission_mode() -> tuple[str, str]:
 def _launch(workspace: Path, home: Path, script: Path, mode: str) -> Launch:
     from dsh.loader.boot import Launch
     from dsh.loader.compose import Layer, compose_profile
-    from dsh.loader.environment import LaunchEnvironment
     from dsh.loader.host import CommandLine
     from dsh.product.headless.options import HeadlessStartup
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from dsh.base.clock import SYSTEM_CLOCK
 from dsh.base.errors import DshError, error_chain
+from dsh.base.names import camel
 from dsh.control.default_model.service import AgentDefaultModel
 from dsh.execution.agent.service import (
     USER_CANCEL,
@@ -20,6 +21,7 @@ from dsh.execution.agent.service import (
     ResumeAgent,
 )
 from dsh.execution.tools.service import ToolRuntime
+from dsh.kernel.keys import service_name
 from dsh.loader.events import HOST_EXIT
 from dsh.loader.host import AppExit
 from dsh.loader.loader import Loader
@@ -36,25 +38,29 @@ from dsh.state.session.request import fold_request_header
 from dsh.state.session.service import SessionStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from dsh.execution.agent.service import Agent, AgentHandle
     from dsh.kernel import Context
     from dsh.state.session.events import EpochHeader
+
+S = TypeVar("S")
 
 EXIT_PIPE = 141
 """Whoever read the output is gone."""
 
 name = "headless-runner"
-inject = (
-    HEADLESS_STARTUP,
+inject = (HEADLESS_STARTUP, AppExit, Loader)
+# What the run itself needs is read when it is needed: declared here, a live edit of one of these
+# rows would unload the runner, and its task would begin anew.
+NEEDS: Final[tuple[Any, ...]] = (
     AgentDefaultModel,
     AgentRegistry,
+    "agent_loop",
     LlmRuntime,
     SessionStore,
     SessionPersistence,
     ToolRuntime,
-    AppExit,
-    Loader,
-    "agent_loop",
 )
 
 
@@ -85,6 +91,20 @@ class NoSessionToResume(DshError, LookupError):
         )
 
 
+class ServicesMissing(DshError, LookupError):
+    """The tree is up, and has not what a run needs."""
+
+    code = "SERVICES_MISSING"
+
+    def __init__(self, services: Sequence[str]) -> None:
+        several = len(services) > 1
+        super().__init__(
+            f"the run needs the service{'s' if several else ''} {', '.join(services)}, which no "
+            f"active row provides; dsh tree --profile <name> shows what does"
+        )
+        self.services = tuple(services)
+
+
 class HeadlessRun:
     """One task from its first message to the exit code."""
 
@@ -103,6 +123,7 @@ class HeadlessRun:
         """Run the task, then ask for the process to end with the right code."""
         try:
             await self._ctx.require(Loader).ready()
+            self._check_services()
             code = await self._run()
         except BrokenPipeError:
             code = EXIT_PIPE
@@ -112,17 +133,28 @@ class HeadlessRun:
         if not self._interrupted:
             self._ctx.require(AppExit).exit(code)
 
+    def _check_services(self) -> None:
+        missing = [service_name(key) for key in NEEDS if self._ctx.get(key) is None]
+        if missing:
+            raise ServicesMissing([camel(each) for each in missing])
+
+    def _service(self, key: Callable[..., S]) -> S:
+        found = self._ctx.get(key)
+        if found is None:
+            raise ServicesMissing([camel(service_name(key))])
+        return found
+
     async def _run(self) -> int:
         started_ms = SYSTEM_CLOCK.now_ms()
         handle = await self._open()
         agent = handle.agent
         self._ctx.on(HOST_EXIT, lambda _: self._stop(agent))
-        self._output.bind(agent, self._ctx.require(ToolRuntime))
+        self._output.bind(agent, self._service(ToolRuntime))
         self._output.begin(agent.session.header)
         self._ctx.on(SESSION_EVENT, lambda said: self._hear(agent, said))
         agent.followup(create_user_message(self._task))
         await agent.when_idle()
-        await self._ctx.require(SessionStore).flush(agent.session)
+        await self._flush(agent)
         result = self._fold.to_json(
             session_id=agent.id,
             duration_ms=SYSTEM_CLOCK.now_ms() - started_ms,
@@ -131,6 +163,12 @@ class HeadlessRun:
         self._output.end(self._fold, result)
         self._idle.set()
         return self._exit_code()
+
+    async def _flush(self, agent: Agent) -> None:
+        """Make the session durable, unless it went with a row that was taken out of the tree."""
+        store = self._ctx.get(SessionStore)
+        if store is not None and store.get(agent.id) is agent.session:
+            await store.flush(agent.session)
 
     def _hear(self, agent: Agent, said: SessionEventAppended) -> None:
         if said.session is not agent.session:
@@ -164,7 +202,7 @@ class HeadlessRun:
         return 1
 
     async def _open(self) -> AgentHandle:
-        agents = self._ctx.require(AgentRegistry)
+        agents = self._service(AgentRegistry)
         if self._startup.resume is None:
             return await agents.create(
                 CreateAgent(
@@ -174,28 +212,28 @@ class HeadlessRun:
                 )
             )
         wanted = await self._resumed_id(self._startup.resume)
-        stored = await self._ctx.require(SessionPersistence).inspect(wanted)
+        stored = await self._service(SessionPersistence).inspect(wanted)
         options = self._options(fold_request_header(stored.events))
         return await agents.resume(ResumeAgent(resume_session_id=wanted, agent_options=options))
 
     async def _resumed_id(self, wanted: str) -> SessionId:
         if wanted != "last":
             return SessionId(wanted)
-        newest = await self._ctx.require(SessionPersistence).newest(self._cwd)
+        newest = await self._service(SessionPersistence).newest(self._cwd)
         if newest is None:
             raise NoSessionToResume(self._cwd)
         return SessionId(newest["id"])
 
     def _options(self, earlier: EpochHeader | None) -> AgentOptions:
         """Choose the route: the command line's, else the session's last one, else the default."""
-        selected = self._ctx.require(AgentDefaultModel).current_selection()
+        selected = self._service(AgentDefaultModel).current_selection()
         provider, model = selected.provider, selected.model
         if earlier is not None:
             provider, model = earlier["config"]["provider"], earlier["config"]["model"]
         if self._startup.model is not None:
             model = self._startup.model
             route, slash, rest = model.partition("/")
-            registered = {each.id for each in self._ctx.require(LlmRuntime).providers()}
+            registered = {each.id for each in self._service(LlmRuntime).providers()}
             if slash and rest and route in registered:
                 provider, model = route, rest
         return AgentOptions(provider=provider, model=model)

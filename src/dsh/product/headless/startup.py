@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 name = "headless-startup"
 inject = (CommandLine,)
+provide = (HEADLESS_STARTUP,)
 
 
 def apply(ctx: Context) -> None:

@@ -1,0 +1,1 @@
+"""``dsh completion``: scripts for shells, and the words that these ask for."""

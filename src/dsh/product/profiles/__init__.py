@@ -1,0 +1,1 @@
+"""``dsh profile``: list, make and delete profiles."""
