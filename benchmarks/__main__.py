@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ORDER = ("startup", "kernel", "log", "loop", "headless")
+ORDER = ("startup", "kernel", "loader", "log", "resume", "search", "sessions", "loop", "headless")
 
 
 def main(names: list[str]) -> int:

@@ -17,12 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dsh.base.json import dumps
 from dsh.kernel import Context
 from dsh.model.chunks import text_delta
 from dsh.model.messages import create_assistant_message, create_user_message
 from dsh.state.persistence.artifact.layout import Encoding
 from dsh.state.persistence.artifact.store import ArtifactStore
 from dsh.state.persistence.jsonl import JsonlPersistence
+from dsh.state.persistence.sqlite import SqlitePersistence
 from dsh.state.session.events import (
     ASSISTANT_CHUNK,
     ASSISTANT_MESSAGE,
@@ -151,6 +153,56 @@ async def streamed(
     return statistics.median(appends), statistics.median(flushes)
 
 
+async def durable(folder: Path) -> None:
+    """Streams that are made durable all the time, beside the raw write of the same lines."""
+    events = conversation(40).events
+    lines = [dumps(event) + b"\n" for event in events]
+
+    def raw() -> None:
+        with (folder / "raw").open("wb") as file:
+            for line in lines:
+                file.write(line)
+
+    speed = len(lines) / median(lambda: raw)
+    show("raw buffered write of the lines", f"{speed:,.0f} /s", "baseline, nothing is durable")
+    stores: list[tuple[str, Any, dict[str, Any]]] = [
+        ("jsonl", JsonlPersistence, {"root": str(folder / "files")}),
+        ("sqlite", SqlitePersistence, {"path": str(folder / "database" / "sessions.db")}),
+    ]
+    for name, plugin, config in stores:
+        for sessions, batch in ((1, 500), (20, 50)):
+            pace = await durable_pace(plugin, config, sessions, batch)
+            label = f"durable, {name}, {sessions} x {batch} events a flush"
+            show(label, f"{pace:,.0f} /s", f"1/{speed / pace:.0f} of raw")
+
+
+async def durable_pace(plugin: Any, config: dict[str, Any], sessions: int, batch: int) -> float:
+    """Return how many events a second are acknowledged as durable."""
+    root = Context()
+    await root.plugin(LocalSessionStore)
+    await root.plugin(plugin, config)
+    store = root.require(LocalSessionStore)
+    rounds = 40_000 // (sessions * batch)
+
+    async def work(number: int) -> None:
+        session = store.prepare(f"{sessions}-{number}")
+        detach = store.enter(session)
+        store.announce(session)
+        for _ in range(rounds):
+            stream(session, batch // 2)
+            for _ in range(batch // 4):
+                session.append(TURN_START, TurnStartData(turn=1))
+                session.append(TURN_END, TurnEndData(turn=1, reason={"kind": "completed"}))
+            await store.flush(session)
+        detach()
+
+    start = time.perf_counter()
+    await asyncio.gather(*map(work, range(sessions)))
+    took = time.perf_counter() - start
+    await root.fiber.dispose()
+    return rounds * sessions * (batch // 2 + batch // 4 * 2) / took
+
+
 async def steps(root: Context, store: LocalSessionStore) -> None:
     """The checkpoint in front of a tool: two events, then a flush."""
     session = store.create()
@@ -195,6 +247,7 @@ def resumes(folder: Path) -> None:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(appends(Path(folder) / "sessions"))
+        asyncio.run(durable(Path(folder)))
         resumes(Path(folder))
 
 

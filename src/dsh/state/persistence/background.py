@@ -20,10 +20,12 @@ class Workers:
 
     Args:
         name: Part of the names of the threads.
+        most: How many there are at most; with one, calls run in the order they were made.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, most: int = _MOST_THREADS) -> None:
         self._name = name
+        self._most = most
         self._executor: ThreadPoolExecutor | None = None
         self._closed = False
 
@@ -36,7 +38,7 @@ class Workers:
         if self._closed:
             raise PersistenceError("session persistence is shutting down")
         if self._executor is None:
-            self._executor = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix=self._name)
+            self._executor = ThreadPoolExecutor(self._most, thread_name_prefix=self._name)
         return await asyncio.get_running_loop().run_in_executor(self._executor, call, *args)
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -13,9 +13,11 @@ from dsh.state.persistence.background import Chains, Tasks, Workers
 from dsh.state.persistence.errors import (
     PersistenceError,
     SessionConflict,
+    SessionLeaseLost,
     SessionNotFound,
     SessionPersistenceCorruptionError,
 )
+from dsh.state.persistence.keeper import LeaseKeeper
 from dsh.state.persistence.live import LiveSessions, StoredPrefix
 from dsh.state.persistence.service import SessionDamage, SessionInspection, SessionPreparation
 from dsh.state.session.envelope import snapshot_session_event
@@ -24,10 +26,9 @@ from dsh.state.session.header import checked_header
 from dsh.state.session.repair import interrupted_turn_closers
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from dsh.state.persistence.artifact.reader import StoredLog
-    from dsh.state.persistence.artifact.store import ArtifactStore
+    from dsh.state.persistence.backend import Backend, StoredLog
+    from dsh.state.persistence.lease import Lease
+    from dsh.state.persistence.service import SessionLocation
     from dsh.state.session.events import SessionEvent, SessionHeader
     from dsh.state.session.session import Session
 
@@ -55,11 +56,11 @@ class _Held:
 
     session: Session
     prefix: StoredPrefix
-    stored: StoredLog
+    stored: StoredLog[Any]
 
 
 class PersistenceCoordinator:
-    """All orchestration around one backend. Lives on the loop; the backend runs in threads.
+    """All orchestration around one backend; lives on the loop.
 
     Whatever touches the stored copy of one session happens in the order it was asked for.
 
@@ -79,7 +80,7 @@ class PersistenceCoordinator:
 
     def __init__(
         self,
-        backend: ArtifactStore,
+        backend: Backend[Any],
         sessions: Sessions,
         *,
         window_s: float = 0.2,
@@ -92,12 +93,13 @@ class PersistenceCoordinator:
         self._workers = Workers(f"dsh-{backend.name}")
         self._tasks = Tasks()
         self._chains = Chains(self._tasks)
+        self._leases = LeaseKeeper(backend, self._tasks)
         self.live = LiveSessions(
-            backend, self._workers, self._chains, self._tasks, window_s, self._left
+            backend, self._workers, self._chains, self._tasks, self._leases, window_s
         )
         self._held: dict[str, _Held] = {}
         self._detached: dict[str, StoredPrefix] = {}
-        self._ready: OrderedDict[str, StoredLog] = OrderedDict()
+        self._ready: OrderedDict[str, StoredLog[Any]] = OrderedDict()
         self._cache_size = cache_size
         self._closed = False
 
@@ -116,22 +118,29 @@ class PersistenceCoordinator:
         self.live.attach(session, StoredPrefix(session.header) if held is None else held.prefix)
 
     async def close(self) -> None:
-        """Write everything, wait for everything, end the threads.
+        """Write everything, wait for everything, end the threads; only the first call acts.
 
         Raises:
             ExceptionGroup: sessions that could not be written.
         """
+        if self._closed:
+            return
         self._closed = True
         failures = await self.live.drain()
         await self._tasks.join()
+        await self._leases.close()
+        await self._tasks.join()
         self._workers.close()
-        self.backend.close()
+        try:
+            await self.backend.close()
+        except Exception as error:
+            failures.append(error)
         if failures:
             raise ExceptionGroup(f"{self.backend.name} dispose failed", failures)
 
-    def locate(self, meta: Mapping[str, Any]) -> Path:
+    def locate(self, meta: Mapping[str, Any]) -> SessionLocation | None:
         """Return where a session is kept, or will be; touches no storage."""
-        return self.live.path_of(meta["id"]) or self.backend.locate(meta)
+        return self.backend.locate(meta, self.live.position_of(meta["id"]))
 
     async def create(self, meta: Mapping[str, Any]) -> None:
         """See `SessionPersistence.create`."""
@@ -174,19 +183,18 @@ class PersistenceCoordinator:
         """See `SessionPersistence.read_from`."""
         if type(from_seq) is not int or from_seq < 0:
             raise TypeError(f"from_seq must be a non-negative integer, not {from_seq!r}")
-        stored, _ = await self._chains.run(id, partial(self._read, id))
-        physical = len(stored.events) - len(stored.tail.recovered if stored.tail else ())
-        return stored.header, stored.events[from_seq:physical]
+        return await self._chains.run(id, partial(self._read_end, id, from_seq))
 
-    async def work(self, call: Callable[[], T]) -> T:
-        """Run a blocking call of the backend that concerns no single session."""
-        return await self._workers.run(call)
+    async def delete(self, id: str) -> None:
+        """See `SessionPersistence.delete`."""
+        await self.live.settled(id)
+        await self._chains.run(id, partial(self._delete, id))
 
     async def _reserve(self, id: str, header: SessionHeader) -> None:
         self._refuse_taken(id)
         if (reserved := self._detached.get(id)) is not None and reserved.position is None:
             raise SessionConflict(id, "is reserved already")
-        if await self._workers.run(self.backend.revision, id) is not None:
+        if await self.backend.revision(id) is not None:
             raise SessionConflict(id, "is stored already")
         self._detached[id] = StoredPrefix(header)
 
@@ -195,26 +203,37 @@ class PersistenceCoordinator:
         prefix = self._detached.get(id)
         if prefix is None:
             stored, closers = await self._read(id)
-            prefix = (await self._commit(id, stored, closers))[1]
+            prefix = (await self._commit(id, stored, closers, None))[1]
         for offset, event in enumerate(batch):
             if event["seq"] != prefix.count + offset:
                 problem = f"expects event {prefix.count + offset}, not {event['seq']}"
                 raise SessionConflict(id, problem)
         if prefix.position is None:
-            position = await self._workers.run(self.backend.create, prefix.header, batch)
+            lease, position = await self.backend.create(prefix.header, batch)
+            await self.backend.let_go(lease)
         else:
-            position = await self._workers.run(self.backend.append, id, prefix.position, batch)
+            position = await self.backend.append(id, prefix.position, batch, None)
         self._ready.pop(id, None)
         self._detached[id] = StoredPrefix(prefix.header, position, prefix.count + len(batch))
 
+    async def _delete(self, id: str) -> None:
+        self._refuse_taken(id)
+        self._ready.pop(id, None)
+        reserved = self._detached.pop(id, None)
+        if not await self.backend.delete(id) and (reserved is None or reserved.position):
+            raise SessionNotFound(id)
+
     async def _hold(self, id: str) -> SessionPreparation:
         self._refuse_taken(id)
-        await self._workers.run(self.backend.hold, id)
+        lease = await self.backend.hold(id)
+        if lease is None:
+            raise SessionNotFound(id)
+        self._leases.keep(lease)  # reading a long log may take longer than a lease lasts
         try:
-            held, damage = await self._repaired(id)
+            held, damage = await self._repaired(id, lease)
             self._refuse_taken(id)
         except BaseException:
-            self.backend.let_go(id)
+            await self._leases.give_up(lease)
             raise
         self._held[id] = held
         self._detached.pop(id, None)
@@ -222,21 +241,23 @@ class PersistenceCoordinator:
             _log.warning("session %r lost its end: %s", id, damage.reason)
         return SessionPreparation(held.session, partial(self._release, id, held), damage)
 
-    async def _repaired(self, id: str) -> tuple[_Held, SessionDamage | None]:
+    async def _repaired(self, id: str, lease: Lease) -> tuple[_Held, SessionDamage | None]:
         for _ in range(_REPAIR_ATTEMPTS):
             stored, closers = await self._read(id)
             # First build the session, then write: nothing is repaired that cannot be used.
             session = await self._workers.run(self._restore, stored, closers)
             damage = _damage(stored)
             try:
-                stored, prefix = await self._commit(id, stored, closers)
+                stored, prefix = await self._commit(id, stored, closers, lease)
+            except SessionLeaseLost:
+                raise
             except SessionConflict:
                 self._ready.pop(id, None)
                 continue
             return _Held(session, prefix, stored), damage
         raise SessionConflict(id, "is being written by another process")
 
-    def _restore(self, stored: StoredLog, closers: list[SessionEvent]) -> Session:
+    def _restore(self, stored: StoredLog[Any], closers: list[SessionEvent]) -> Session:
         try:
             return self._sessions.restore(stored.header, [*stored.events, *closers])
         except InvalidSeed as error:
@@ -247,34 +268,42 @@ class PersistenceCoordinator:
         if self._held.get(id) is held:
             del self._held[id]
             self._remember(id, held.stored)
-            self.backend.let_go(id)
+            if (lease := held.prefix.lease) is not None and not self._closed:
+                freeing = self._chains.run(id, partial(self._leases.give_up, lease))
+                self._tasks.start(freeing, f"session-log:{id}:release")
 
-    def _left(self, id: str) -> None:
-        """A session that was live is written; others may have it, unless it is here again."""
-        if id not in self._held and self._sessions.get(id) is None:
-            self.backend.let_go(id)
-
-    async def _read(self, id: str) -> tuple[StoredLog, list[SessionEvent]]:
+    async def _read(self, id: str) -> tuple[StoredLog[Any], list[SessionEvent]]:
         ready = self._ready.get(id)
         if ready is not None:
-            if await self._workers.run(self.backend.revision, id) == ready.position.revision:
+            if await self.backend.revision(id) == ready.position.revision:
                 return ready, interrupted_turn_closers(ready.events)
             self._ready.pop(id, None)
-        stored, closers = await self._workers.run(_read_and_close, self.backend, id)
+        stored = await self.backend.load(id)
+        if stored is None:
+            raise SessionNotFound(id)
         self._remember(id, stored)
-        return stored, closers
+        return stored, await self._workers.run(interrupted_turn_closers, stored.events)
+
+    async def _read_end(self, id: str, from_seq: int) -> tuple[SessionHeader, list[SessionEvent]]:
+        if id not in self._ready:
+            end = await self.backend.load_from(id, from_seq)
+            if end is not None:
+                return end
+        stored, _ = await self._read(id)
+        physical = len(stored.events) - len(stored.tail.recovered if stored.tail else ())
+        return stored.header, stored.events[from_seq:physical]
 
     async def _commit(
-        self, id: str, stored: StoredLog, closers: list[SessionEvent]
-    ) -> tuple[StoredLog, StoredPrefix]:
+        self, id: str, stored: StoredLog[Any], closers: list[SessionEvent], lease: Lease | None
+    ) -> tuple[StoredLog[Any], StoredPrefix]:
         """Make a log whole in storage; return it as it is there now."""
         if stored.tail is not None or closers:
             self._ready.pop(id, None)
-            position = await self._workers.run(self.backend.repair, stored, closers)
+            position = await self.backend.repair(stored, closers, lease)
             stored = stored.repaired(position, closers)
-        return stored, StoredPrefix(stored.header, stored.position, len(stored.events))
+        return stored, StoredPrefix(stored.header, stored.position, len(stored.events), lease)
 
-    def _remember(self, id: str, stored: StoredLog) -> None:
+    def _remember(self, id: str, stored: StoredLog[Any]) -> None:
         if self._closed:
             return
         self._ready[id] = stored
@@ -291,14 +320,7 @@ class PersistenceCoordinator:
             raise SessionConflict(id, "is being resumed; release that first")
 
 
-def _read_and_close(backend: ArtifactStore, id: str) -> tuple[StoredLog, list[SessionEvent]]:
-    stored = backend.load(id)
-    if stored is None:
-        raise SessionNotFound(id)
-    return stored, interrupted_turn_closers(stored.events)
-
-
-def _damage(stored: StoredLog) -> SessionDamage | None:
+def _damage(stored: StoredLog[Any]) -> SessionDamage | None:
     tail = stored.tail
     return None if tail is None else SessionDamage(tail.reason, tail.lost_bytes)
 

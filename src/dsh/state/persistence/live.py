@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dsh.base.errors import error_chain
 from dsh.base.json import equal
@@ -14,11 +14,10 @@ from dsh.state.persistence.errors import SessionConflict
 from dsh.state.persistence.write_behind import WriteBehind
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from dsh.state.persistence.artifact.reader import Position
-    from dsh.state.persistence.artifact.store import ArtifactStore
+    from dsh.state.persistence.backend import Backend, Position, StoredLog
     from dsh.state.persistence.background import Chains, Tasks, Workers
+    from dsh.state.persistence.keeper import LeaseKeeper
+    from dsh.state.persistence.lease import Lease
     from dsh.state.session.events import SessionEvent, SessionEventAppended, SessionHeader
     from dsh.state.session.session import Session
 
@@ -33,11 +32,13 @@ class StoredPrefix:
         header: The header.
         position: Where it is; ``None`` while nothing of it is stored, as far as is known.
         count: How many of its events are stored.
+        lease: The right to write more; ``None`` when it is not held.
     """
 
     header: SessionHeader
     position: Position | None = None
     count: int = 0
+    lease: Lease | None = None
 
 
 class LiveSession:
@@ -94,29 +95,30 @@ class LiveSessions:
 
     Args:
         backend: Where they are kept.
-        workers: The threads in which the backend runs.
+        workers: Threads for work that takes long.
         chains: Orders the work on each session.
         tasks: Owns the writes.
+        leases: Keeps what is held.
         window_s: How long events are collected.
-        left: Told of the id of a session that left and is written.
     """
 
     def __init__(
         self,
-        backend: ArtifactStore,
+        backend: Backend[Any],
         workers: Workers,
         chains: Chains,
         tasks: Tasks,
+        leases: LeaseKeeper,
         window_s: float,
-        left: Callable[[str], object],
     ) -> None:
         self._backend = backend
         self._workers = workers
         self._chains = chains
         self._tasks = tasks
+        self._leases = leases
         self._window_s = window_s
-        self._left = left
         self._live: dict[Session, LiveSession] = {}
+        self._waiting: set[LiveSession] = set()
         self._leaving: dict[str, list[LiveSession]] = {}
 
     def attach(self, session: Session, prefix: StoredPrefix) -> None:
@@ -124,12 +126,12 @@ class LiveSessions:
         live = LiveSession(session, prefix, self._write, self._tasks, self._window_s)
         self._live[session] = live
         if live.pending():
-            live.writes.offer()
+            self._offer(live)
 
     def appended(self, event: SessionEventAppended) -> None:
         """Take note that a session has grown; a listener of ``session/event``."""
         if (live := self._live.get(event.session)) is not None:
-            live.writes.offer()
+            self._offer(live)
 
     async def flush(self, session: Session) -> bool:
         """Make a session durable; say whether it is kept here.
@@ -148,6 +150,7 @@ class LiveSessions:
         live = self._live.pop(session, None)
         if live is None:
             return
+        self._waiting.discard(live)
         self._leaving.setdefault(session.id, []).append(live)
         self._tasks.start(self._retire(live), f"session-log:{session.id}:retire")
 
@@ -159,7 +162,7 @@ class LiveSessions:
         """
         for live in list(self._leaving.get(id, ())):
             await live.writes.flush()
-            self._forget(live)
+            await self._forget(live)
 
     async def drain(self) -> list[Exception]:
         """Write all that is unwritten and keep no session any more; return what failed."""
@@ -175,12 +178,16 @@ class LiveSessions:
         self._leaving.clear()
         return failures
 
-    def path_of(self, id: str) -> Path | None:
-        """Return the file of a live session that is stored."""
+    def position_of(self, id: str) -> Position | None:
+        """Return what is stored of a live session, as far as is known."""
         for session, live in self._live.items():
-            if session.id == id and live.prefix.position is not None:
-                return live.prefix.position.path
+            if session.id == id:
+                return live.prefix.position
         return None
+
+    def _offer(self, live: LiveSession) -> None:
+        if live.writes.offer():
+            self._waiting.add(live)
 
     async def _retire(self, live: LiveSession) -> None:
         try:
@@ -193,10 +200,10 @@ class LiveSessions:
                 error_chain(error),
             )
             return
-        self._forget(live)
+        await self._forget(live)
 
-    def _forget(self, live: LiveSession) -> None:
-        """A session that left is written: nothing is left to do for it."""
+    async def _forget(self, live: LiveSession) -> None:
+        """A session that left is written: nothing is left to do but to give it up."""
         live.writes.stop()
         group = self._leaving.get(live.session.id, [])
         if live not in group:
@@ -204,45 +211,76 @@ class LiveSessions:
         group.remove(live)
         if not group:
             self._leaving.pop(live.session.id, None)
-            self._left(live.session.id)
+        if (lease := live.prefix.lease) is not None:
+            await self._chains.run(lease.id, partial(self._leases.give_up, lease))
 
     async def _write(self, live: LiveSession) -> None:
+        self._waiting.discard(live)
+        if self._backend.shares_commits:
+            # What others collected joins this commit, for which the disk is waited once.
+            waiting, self._waiting = self._waiting, set()
+            for other in waiting:
+                other.writes.hasten()
         await self._chains.run(live.session.id, partial(self._write_in_turn, live))
 
     async def _write_in_turn(self, live: LiveSession) -> None:
         prefix, batch = live.prefix, live.rest()
+        lease = prefix.lease
         if not batch:
             return
-        position = prefix.position
-        if position is None:
-            stored = await self._workers.run(first_write, self._backend, prefix.header, batch)
+        if prefix.position is None:
+            lease, position = await self._first_write(prefix.header, batch)
         else:
-            stored = await self._workers.run(self._backend.append, live.session.id, position, batch)
-        live.prefix = StoredPrefix(prefix.header, stored, prefix.count + len(batch))
+            position = await self._backend.append(live.session.id, prefix.position, batch, lease)
+        live.prefix = StoredPrefix(prefix.header, position, prefix.count + len(batch), lease)
+
+    async def _first_write(
+        self, header: SessionHeader, events: Sequence[SessionEvent]
+    ) -> tuple[Lease, Position]:
+        """Store a session of which nothing is known to be stored, and hold it.
+
+        What is stored already must be the beginning of the same session, as when its persistence
+        was loaded again meanwhile; then only the rest is written.
+
+        Raises:
+            SessionConflict: something else is stored under its id.
+        """
+        backend, name = self._backend, header["id"]
+        lease = await backend.hold(name)
+        if lease is None:
+            lease, position = await backend.create(header, events)
+            self._leases.keep(lease)
+            return lease, position
+        self._leases.keep(lease)
+        try:
+            stored = await backend.load(name)
+            await self._workers.run(_check_same, stored, header, events)
+            assert stored is not None, "a session that is held is stored"
+            position = stored.position
+            if stored.tail is not None:
+                position = await backend.repair(stored, (), lease)
+            if rest := events[len(stored.events) :]:
+                position = await backend.append(name, position, rest, lease)
+        except BaseException:
+            await self._leases.give_up(lease)
+            raise
+        return lease, position
 
 
-def first_write(
-    backend: ArtifactStore, header: SessionHeader, events: Sequence[SessionEvent]
-) -> Position:
-    """Store a session of which nothing is known to be stored; blocks.
-
-    What is stored already must be the beginning of the same session, as when its persistence was
-    loaded again meanwhile; then only the rest is written.
+def _check_same(
+    stored: StoredLog[Any] | None, header: SessionHeader, events: Sequence[SessionEvent]
+) -> None:
+    """Refuse to go on with what is not the beginning of a session.
 
     Raises:
-        SessionConflict: something else is stored under its id.
+        SessionConflict: it is gone, belongs to another working directory, or has other events.
     """
-    stored = backend.load(header["id"])
     if stored is None:
-        position = backend.create(header, events)
-        backend.hold(header["id"])
-        return position
-    if stored.header.get("cwd") != header.get("cwd"):
-        raise SessionConflict(header["id"], f"is stored already, for {stored.header.get('cwd')!r}")
-    count = len(stored.events)
-    if count > len(events) or not all(map(equal, stored.events, events)):
-        raise SessionConflict(header["id"], "is stored already, with another history")
-    backend.hold(header["id"])
-    position = stored.position if stored.tail is None else backend.repair(stored, ())
-    rest = events[count:]
-    return backend.append(header["id"], position, rest) if rest else position
+        problem = "was removed from storage; go on in a new session"
+    elif stored.header.get("cwd") != header.get("cwd"):
+        problem = f"is stored already, for {stored.header.get('cwd')!r}"
+    elif len(stored.events) > len(events) or not all(map(equal, stored.events, events)):
+        problem = "is stored already, with another history"
+    else:
+        return
+    raise SessionConflict(header["id"], problem)

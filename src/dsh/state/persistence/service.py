@@ -23,11 +23,11 @@ class SessionLocation:
 
     Attributes:
         kind: Names the medium.
-        path: The file, or the database that holds it.
+        path: The file, or the database that holds it; ``None`` when that is no file.
     """
 
     kind: str
-    path: Path
+    path: Path | None
 
 
 @value
@@ -77,12 +77,12 @@ class StoredSession:
 
     Attributes:
         header: Its header, when that much can be read.
-        path: Where it is kept.
+        path: The file or database it is kept in; ``None`` when that is no file.
         damage: Why it cannot be used; ``None`` when nothing is known against it.
     """
 
     header: SessionHeader | None
-    path: Path
+    path: Path | None
     damage: str | None
 
 
@@ -168,7 +168,8 @@ class SessionPersistence(Service, ABC):
 
         Raises:
             SessionNotFound: nothing is stored under this id.
-            SessionConflict: it is live, or somebody else holds it.
+            SessionHeld: another process has it; `inspect` and `read_from` still read it.
+            SessionConflict: it is live, or held in this process.
             SessionPersistenceCorruptionError: what was committed is damaged.
             SessionFormatUnsupportedError: this build cannot interpret it.
         """
@@ -179,7 +180,8 @@ class SessionPersistence(Service, ABC):
 
         Raises:
             SessionNotFound: there is no such session.
-            SessionConflict: a turn of the live session is open, or somebody holds it.
+            SessionHeld: another process has it.
+            SessionConflict: a turn of the live session is open, or it is held in this process.
             SessionPersistenceCorruptionError: what was committed is damaged.
             SessionFormatUnsupportedError: this build cannot interpret it.
         """
@@ -203,6 +205,18 @@ class SessionPersistence(Service, ABC):
             SessionNotFound: there is no such session.
             SessionPersistenceCorruptionError: what was committed is damaged.
             SessionFormatUnsupportedError: this build cannot interpret it.
+        """
+
+    @abstractmethod
+    async def delete(self, id: str) -> None:
+        """Remove all that is stored of a session, whatever state it is in.
+
+        Sessions that were forked from it, and those of its subagents, stay.
+
+        Raises:
+            SessionNotFound: nothing is stored under this id.
+            SessionConflict: it is live or being resumed.
+            SessionHeld: another process has it.
         """
 
     @abstractmethod

@@ -47,12 +47,20 @@ class WriteBehind:
         self._due = False
         self._told = False
 
-    def offer(self) -> None:
-        """Something arrived."""
-        if self._timer is None:
-            self._timer = self._loop.call_later(
-                self._window_s, self._expire, context=self._tasks.context
-            )
+    def offer(self) -> bool:
+        """Something arrived; return whether it opened a window."""
+        if self._timer is not None:
+            return False
+        self._timer = self._loop.call_later(
+            self._window_s, self._expire, context=self._tasks.context
+        )
+        return True
+
+    def hasten(self) -> None:
+        """End the open window now, if there is one."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._expire()
 
     async def flush(self) -> None:
         """Write all there is, also what arrives meanwhile; callers at the same time share it.

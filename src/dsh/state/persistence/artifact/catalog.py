@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dsh.base.errors import DshError, message_of
 from dsh.base.values import value
@@ -18,9 +18,10 @@ from dsh.state.persistence.artifact.layout import (
 )
 from dsh.state.persistence.artifact.reader import read_header, read_log
 from dsh.state.persistence.errors import IncompleteArtifact
+from dsh.state.persistence.scan import check_vocabulary
 
 if TYPE_CHECKING:
-    from dsh.state.session.events import SessionHeader
+    from dsh.state.session.events import SessionEvent, SessionHeader
 
 
 @value
@@ -30,7 +31,8 @@ class CatalogEntry:
     Attributes:
         path: The file, or the folder when that cannot be read.
         header: Its header, when that much can be read.
-        events: How many events it holds, when they were counted.
+        events: How many events it holds, when it was read whole.
+        folded: What was made of its events, when that was asked for.
         damage: What is wrong with it; ``None`` when nothing is known to be.
         incomplete: The file was cut before anything was committed to it.
     """
@@ -38,32 +40,39 @@ class CatalogEntry:
     path: Path
     header: SessionHeader | None = None
     events: int | None = None
+    folded: Any = None
     damage: str | None = None
     incomplete: bool = False
 
 
-def survey(root: Path, *, count: bool = False) -> Iterator[CatalogEntry]:
+Fold: TypeAlias = "Callable[[Sequence[SessionEvent]], object]"
+"""Makes something of the events of a log."""
+
+
+def survey(root: Path, *, count: bool = False, fold: Fold | None = None) -> Iterator[CatalogEntry]:
     """Iterate over everything stored; one bad file never hides the others.
 
     Args:
         root: The sessions root; one that does not exist is empty.
         count: Read each log whole, to count its events and find damage behind the header.
+        fold: Read each log whole, and keep what this makes of its events.
     """
+    wanted = fold if fold is not None or not count else len
     for project in project_dirs(root):
-        yield from _survey_project(project, count)
+        yield from _survey_project(project, wanted)
 
 
 def survey_cwd(root: Path, cwd: str) -> Iterator[CatalogEntry]:
     """Iterate over the sessions of one working directory."""
     project = root / project_key(cwd)
     if project.is_dir():
-        entries = _survey_project(project, False)
+        entries = _survey_project(project, None)
         yield from (
             entry for entry in entries if entry.header is None or entry.header.get("cwd") == cwd
         )
 
 
-def _survey_project(project: Path, count: bool) -> Iterator[CatalogEntry]:
+def _survey_project(project: Path, fold: Fold | None) -> Iterator[CatalogEntry]:
     try:
         folders = list(session_dirs(project))
     except OSError as error:
@@ -77,18 +86,19 @@ def _survey_project(project: Path, count: bool) -> Iterator[CatalogEntry]:
             continue
         for path in files:
             twice = f"the session is also stored in {files[0].name!r}" if path != files[0] else None
-            yield _inspect(path, count, twice)
+            yield _inspect(path, fold, twice)
 
 
-def _inspect(path: Path, count: bool, twice: str | None) -> CatalogEntry:
+def _inspect(path: Path, fold: Fold | None, twice: str | None) -> CatalogEntry:
     header: SessionHeader | None = None
     try:
         header = read_header(path)
         if (problem := _misplaced(path, header) or twice) is not None:
             return CatalogEntry(path, header, damage=problem)
-        if not count:
+        if fold is None:
             return CatalogEntry(path, header)
         stored = read_log(path)
+        check_vocabulary(stored.events)
     except IncompleteArtifact as error:
         return CatalogEntry(path, header, damage=error.problem, incomplete=True)
     except (DshError, OSError) as error:
@@ -96,8 +106,8 @@ def _inspect(path: Path, count: bool, twice: str | None) -> CatalogEntry:
     damage = None
     if stored.tail is not None:
         lost = f"{stored.tail.lost_bytes} bytes at its end are no whole record"
-        damage = f"{lost} ({stored.tail.reason}); the next resume cuts them off"
-    return CatalogEntry(path, header, len(stored.events), damage)
+        damage = f"{lost} ({stored.tail.reason}); the next resume sets them aside"
+    return CatalogEntry(path, header, len(stored.events), fold(stored.events), damage)
 
 
 def _misplaced(path: Path, header: SessionHeader) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from dsh.base.values import value
@@ -15,6 +16,7 @@ _MAGIC = b"\x28\xb5\x2f\xfd"
 _DICTIONARY_ID_SIZES = (0, 1, 2, 4)
 _CONTENT_SIZES = (0, 2, 4, 8)
 _LEVEL = 3
+_PART = 1 << 16
 
 
 class FrameCorruption(ValueError):
@@ -26,7 +28,7 @@ class _Truncated(Exception):
 
 
 class _Decoder(Protocol):
-    def decompress(self, data: bytes, /) -> bytes: ...
+    def decompress(self, data: bytes | memoryview, /) -> bytes: ...
 
 
 @value
@@ -125,6 +127,24 @@ def decompress(frame: bytes) -> bytes:
     codec = _codec()
     try:
         return codec.decoder().decompress(frame)
+    except codec.error as error:
+        raise FrameCorruption(f"a frame does not decode: {error}") from error
+
+
+def decompressed(frame: bytes) -> Iterator[bytes]:
+    """Yield the content of one whole frame in parts.
+
+    Raises:
+        FrameCorruption: the content does not fit its checksum or its structure; parts that were
+            yielded before are as little to be trusted.
+    """
+    codec = _codec()
+    decoder = codec.decoder()
+    view = memoryview(frame)
+    try:
+        for start in range(0, len(view), _PART):
+            if part := decoder.decompress(view[start : start + _PART]):
+                yield part
     except codec.error as error:
         raise FrameCorruption(f"a frame does not decode: {error}") from error
 

@@ -67,19 +67,28 @@ def find_artifact(root: Path, id: str) -> Path | None:
         SessionPersistenceCorruptionError: the id has several files.
         OSError: a folder cannot be read.
     """
-    segment = encode_segment(id)
-    found = [
-        path
-        for project in project_dirs(root)
-        for path in (project / segment / encoding.value for encoding in Encoding)
-        if _exists(path)
-    ]
+    found = find_artifacts(root, id)
     if len(found) > 1:
         names = " and ".join(repr(str(path)) for path in found)
         raise SessionPersistenceCorruptionError(
             f'session "{id}" is stored more than once, in {names}; move all but one away'
         )
     return found[0] if found else None
+
+
+def find_artifacts(root: Path, id: str) -> list[Path]:
+    """Return every file of a stored session, of which there should be one at most.
+
+    Raises:
+        OSError: a folder cannot be read.
+    """
+    segment = encode_segment(id)
+    return [
+        path
+        for project in project_dirs(root)
+        for path in (project / segment / encoding.value for encoding in Encoding)
+        if _exists(path)
+    ]
 
 
 def project_dirs(root: Path) -> list[Path]:

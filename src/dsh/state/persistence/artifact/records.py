@@ -6,24 +6,17 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dsh.base.errors import message_of
-from dsh.base.json import dumps, equal, loads
+from dsh.base.json import dumps, loads
 from dsh.base.values import value
-from dsh.state.persistence.errors import (
-    SessionFormatUnsupportedError,
-    SessionPersistenceCorruptionError,
-)
-from dsh.state.session.codec import decode_storage_record, pack_chunk_runs
-from dsh.state.session.envelope import adopt_session_event
-from dsh.state.session.errors import InvalidHeader, RefusedEvent, SessionError
-from dsh.state.session.header import META_FIELDS, checked_header
-from dsh.state.session.legacy import LegacyUpgrade
-from dsh.state.session.vocabulary import KNOWN_SESSION_EVENT_TYPES, SESSION_FORMAT_VERSION
+from dsh.state.persistence.errors import SessionPersistenceCorruptionError
+from dsh.state.persistence.scan import RowScanner, check_version, read_header_fields
+from dsh.state.session.codec import pack_chunk_runs
+from dsh.state.session.header import META_FIELDS
 
 if TYPE_CHECKING:
     from dsh.state.session.events import SessionEvent, SessionHeader
 
 _RETIRED_HEADER_KEYS = ("sandboxMode", "approvalPolicy")
-_RETIRED_STORED_TYPES = frozenset({"mode/set"})
 
 
 def encode_header(header: Mapping[str, Any]) -> bytes:
@@ -54,32 +47,13 @@ def decode_header(line: bytes) -> SessionHeader:
         raise SessionPersistenceCorruptionError("the first line is not JSON") from error
     if not isinstance(record, dict):
         raise SessionPersistenceCorruptionError("the first line is not an object")
-    _check_version(record.get("version"))
+    check_version(record.get("version"))
     if record.pop("type", None) != "session":
         raise SessionPersistenceCorruptionError("the first line is not a session header")
     for key in _RETIRED_HEADER_KEYS:
         if key in record:
             raise SessionPersistenceCorruptionError(f"the header has the retired field {key!r}")
-    record.setdefault("delegationDepth", 0)
-    try:
-        return checked_header(record)
-    except InvalidHeader as error:
-        raise SessionPersistenceCorruptionError(error.message) from error
-
-
-def _check_version(version: object) -> None:
-    if isinstance(version, bool) or not isinstance(version, (int, float)):
-        return
-    if version == SESSION_FORMAT_VERSION:
-        return
-    remedy = (
-        "it was written by a newer dsh: upgrade this one to read it"
-        if version > SESSION_FORMAT_VERSION
-        else "this build has no upgrade for a format that old"
-    )
-    raise SessionFormatUnsupportedError(
-        f"the log has format version {version}, this build reads {SESSION_FORMAT_VERSION}; {remedy}"
-    )
+    return read_header_fields(record)
 
 
 @value
@@ -103,11 +77,19 @@ class RecordScanner:
 
     def __init__(self, header: SessionHeader) -> None:
         self.header = header
-        self.events: list[SessionEvent] = []
         self.issue: Issue | None = None
-        self.repeated = 0
-        self._legacy = LegacyUpgrade(header["id"], self.events)
+        self._rows = RowScanner(header)
         self._line = 1
+
+    @property
+    def events(self) -> list[SessionEvent]:
+        """What was read before the first issue."""
+        return self._rows.events
+
+    @property
+    def repeated(self) -> int:
+        """How many events came twice."""
+        return self._rows.repeated
 
     def read(self, line: bytes) -> bool:
         """Take the next line, without its line end.
@@ -138,35 +120,10 @@ class RecordScanner:
         if not line.strip():
             return None
         try:
-            events = self._decode(line)
-        except (ValueError, SessionError) as error:
-            return Issue(self._line, len(self.events), message_of(error))
-        expected = len(self.events)
-        if not events or events[0]["seq"] == expected:
-            self.events += events
-            return None
-        if self._repeats(events):
-            self.repeated += len(events)
-            return None
-        found = events[0]["seq"]
-        return Issue(self._line, expected, f"it holds event {found}, not event {expected}")
-
-    def _decode(self, line: bytes) -> list[SessionEvent]:
-        value = loads(line)
-        if isinstance(value, dict):
-            value = self._legacy.upgrade(value)
-        events = decode_storage_record(value)
-        if len(events) == 1:
-            event = adopt_session_event(events[0])
-            if event["type"] in _RETIRED_STORED_TYPES:
-                raise RefusedEvent(event["type"], "the type is retired")
-        return events
-
-    def _repeats(self, events: list[SessionEvent]) -> bool:
-        """Whether a row was written twice, as a retried write may do: it says nothing new."""
-        first = events[0]["seq"]
-        stored = self.events[first : first + len(events)]
-        return len(stored) == len(events) and all(map(equal, stored, events))
+            problem = self._rows.take(loads(line))
+        except ValueError as error:
+            problem = message_of(error)
+        return None if problem is None else Issue(self._line, len(self.events), problem)
 
 
 def _ends_turn(line: bytes) -> bool:
@@ -177,17 +134,3 @@ def _ends_turn(line: bytes) -> bool:
     except ValueError:
         return False
     return isinstance(value, dict) and value.get("type") == "turn/end"
-
-
-def check_vocabulary(events: Iterable[Mapping[str, Any]]) -> None:
-    """Refuse a log that means more than this build understands.
-
-    Raises:
-        SessionFormatUnsupportedError: an event that must be understood has an unknown type.
-    """
-    for event in events:
-        if event["type"] not in KNOWN_SESSION_EVENT_TYPES and "ignorable" not in event:
-            raise SessionFormatUnsupportedError(
-                f"event {event['seq']} has the type {event['type']!r}, which this build does not "
-                "know and may not skip; use the dsh that wrote it, or a newer one"
-            )
