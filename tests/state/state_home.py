@@ -52,7 +52,13 @@ class Home:
         return None if log is None else log.events
 
     def files(self) -> list[str]:
-        return sorted(path.name for path in self.folder.rglob("*") if path.is_file())
+        """Name all files but the one that shows that this process is alive."""
+        names = (path.name for path in self.folder.rglob("*") if path.is_file())
+        return sorted(name for name in names if not name.startswith(".writer-"))
+
+    async def settle(self) -> None:
+        """Wait until nothing is written or given up in the background."""
+        await self.persistence._coordinator._tasks.join()
 
     async def resume(self, id: str) -> Session:
         with await self.persistence.prepare(id) as preparation:

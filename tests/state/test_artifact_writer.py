@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from state_logs import open_turn, say, whole_turn
 
+from dsh.base.files import Disk, writing_through
 from dsh.state.persistence.artifact.catalog import survey
 from dsh.state.persistence.artifact.layout import Encoding
 from dsh.state.persistence.artifact.store import ArtifactStore
@@ -59,24 +60,23 @@ def test_folders_and_files_are_private(
 
 
 @both
-def test_every_new_name_is_made_durable(
-    tmp_path: Path, session: Session, encoding: Encoding, monkeypatch: pytest.MonkeyPatch
+def test_every_new_name_is_made_durable_after_its_content(
+    tmp_path: Path, session: Session, encoding: Encoding
 ) -> None:
     synced: list[tuple[int, int]] = []
 
-    def fsync(fd: int) -> None:
-        found = os.fstat(fd)
-        synced.append((found.st_dev, found.st_ino))
+    class WatchedDisk(Disk):
+        def sync(self, fd: int) -> None:
+            found = os.fstat(fd)
+            synced.append((found.st_dev, found.st_ino))
 
-    monkeypatch.setattr(os, "fsync", fsync)
-    path = (
-        ArtifactStore(tmp_path / "a" / "sessions", encoding)
-        .create(session.header, session.events)
-        .path
-    )
+    store = ArtifactStore(tmp_path / "a" / "sessions", encoding)
+    with writing_through(WatchedDisk()):
+        path = store.create(session.header, session.events).path
 
-    folders = [tmp_path, tmp_path / "a", path.parents[2], path.parents[1], path.parent]
-    assert synced == [(folder.stat().st_dev, folder.stat().st_ino) for folder in folders]
+    folders = [tmp_path, tmp_path / "a", path.parents[2], path.parents[1]]
+    places = [*folders, path, path.parent]
+    assert synced == [(place.stat().st_dev, place.stat().st_ino) for place in places]
 
 
 def test_lines_are_as_the_format_says(tmp_path: Path, session: Session) -> None:

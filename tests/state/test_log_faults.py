@@ -20,6 +20,7 @@ from state_logs import answer, call, open_turn, reply, say, whole_turn
 
 from dsh.base.json import dumps, loads
 from dsh.kernel import Context
+from dsh.state.persistence.artifact.aside import kept_aside
 from dsh.state.persistence.artifact.layout import Encoding, find_artifact
 from dsh.state.persistence.artifact.store import ArtifactStore
 from dsh.state.persistence.errors import (
@@ -73,6 +74,10 @@ def test_whatever_byte_is_wrong_a_log_opens_or_says_why(tmp_path: Path, encoding
 
         kept = len(data) if stored.tail is None else stored.tail.keep
         assert path.read_bytes().startswith(data[:kept])
+        aside = [lost.read_bytes() for lost in kept_aside(path)]
+        assert aside == ([] if stored.tail is None else [data[kept:]])
+        for lost in kept_aside(path):
+            lost.unlink()
         whole = store.load("s")
         assert whole is not None
         assert whole.tail is None

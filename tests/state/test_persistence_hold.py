@@ -10,7 +10,7 @@ from state_logs import chunk, open_turn, say, whole_turn
 
 from dsh.model.chunks import text_delta
 from dsh.state.persistence.artifact.store import ArtifactStore
-from dsh.state.persistence.errors import SessionConflict
+from dsh.state.persistence.errors import SessionHeld
 from dsh.state.persistence.jsonl import JsonlPersistence
 
 
@@ -21,9 +21,9 @@ async def test_a_second_writer_is_refused_until_the_first_is_gone(home: Home, ag
     await home.store.flush(session)
     written = home.persistence.locate(session.header).path.read_bytes()
 
-    with pytest.raises(SessionConflict, match="open in another process"):
+    with pytest.raises(SessionHeld, match="is open in another"):
         await again.persistence.prepare("s")
-    with pytest.raises(SessionConflict, match="open in another process"):
+    with pytest.raises(SessionHeld, match="is open in another"):
         await again.persistence.load("s")
     seen = await again.persistence.inspect("s")
 
@@ -43,7 +43,7 @@ async def test_a_provider_that_is_reloaded_holds_what_is_live(home: Home, again:
     await home.fiber.dispose()
     reloaded = await home.root.plugin(JsonlPersistence, home.config)
     await home.store.flush(session)
-    with pytest.raises(SessionConflict, match="open in another process"):
+    with pytest.raises(SessionHeld, match="is open in another"):
         await again.persistence.prepare("s")
     await reloaded.dispose()
     (await again.persistence.prepare("s")).release()
@@ -56,22 +56,27 @@ async def test_a_session_that_left_is_free_for_others(home: Home, again: Home) -
     whole_turn(session)
     await home.store.flush(session)
     detach()
-    await home.persistence._coordinator._tasks.join()
+    await home.settle()
     (await again.persistence.prepare("s")).release()
+    await again.settle()
 
     with await home.persistence.prepare("s") as held:
-        with pytest.raises(SessionConflict, match="open in another process"):
+        with pytest.raises(SessionHeld, match="is open in another"):
             await again.persistence.prepare("s")
         held.release()
+        await home.settle()
         (await again.persistence.prepare("s")).release()
 
 
 async def test_a_late_departure_does_not_free_a_successor(home: Home, again: Home) -> None:
-    session = home.store.create("s")
-    whole_turn(session)
-    await home.store.flush(session)
-    home.persistence._coordinator._left("s")
-    with pytest.raises(SessionConflict, match="open in another process"):
+    first = home.store.prepare("s")
+    detach = home.store.enter(first)
+    home.store.announce(first)
+    whole_turn(first)
+    detach()
+    await home.resume("s")
+    await home.settle()
+    with pytest.raises(SessionHeld, match="is open in another"):
         await again.persistence.prepare("s")
 
 
@@ -80,7 +85,7 @@ async def test_a_resumed_session_is_held_until_it_leaves(home: Home, again: Home
     whole_turn(session)
     await home.fiber.dispose()
     resumed = await again.resume("s")
-    with pytest.raises(SessionConflict, match="open in another process"):
+    with pytest.raises(SessionHeld, match="is open in another"):
         ArtifactStore(home.folder).hold("s")
     await again.fiber.dispose()
     store = ArtifactStore(home.folder)
@@ -93,7 +98,7 @@ async def test_when_the_writer_is_killed_the_second_takes_over(home: Home) -> No
     with start_child(home.folder) as child:
         assert child.stdout is not None
         durable = int(child.stdout.readline())
-        with pytest.raises(SessionConflict, match="open in another process"):
+        with pytest.raises(SessionHeld, match="is open in another"):
             await home.persistence.prepare("victim")
         durable = max(durable, int(child.stdout.readline()))
         child.send_signal(signal.SIGKILL)

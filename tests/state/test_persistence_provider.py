@@ -22,6 +22,7 @@ from dsh.state.persistence.artifact.layout import Encoding
 from dsh.state.persistence.artifact.store import ArtifactStore
 from dsh.state.persistence.coordinator import PersistenceCoordinator
 from dsh.state.persistence.jsonl import Config, JsonlPersistence
+from dsh.state.persistence.jsonl.backend import JsonlBackend
 from dsh.state.session.events import SESSION_EVENT
 from dsh.state.session.session import Session
 from dsh.state.session.store import LocalSessionStore
@@ -55,15 +56,15 @@ async def test_events_are_written_behind_without_a_flush(root: Context, tmp_path
         os.fsync(fd)
         loop.call_soon_threadsafe(durable.set)
 
-    backend = ArtifactStore(tmp_path, sync=sync)
-    coordinator = PersistenceCoordinator(backend, store, window_s=0.001)
+    files = ArtifactStore(tmp_path, sync=sync)
+    coordinator = PersistenceCoordinator(JsonlBackend(files), store, window_s=0.001)
     root.on(SESSION_EVENT, coordinator.live.appended)
     session = store.create("s")
     coordinator.attach(session)
     whole_turn(session)
     await durable.wait()
     await coordinator.close()
-    stored = backend.load("s")
+    stored = files.load("s")
     assert stored is not None
     assert stored.events == list(session.events)
 
@@ -71,7 +72,7 @@ async def test_events_are_written_behind_without_a_flush(root: Context, tmp_path
 async def test_at_least_one_stored_session_is_remembered(tmp_path: Path) -> None:
     store: Any = None
     with pytest.raises(ValueError, match="at least one"):
-        PersistenceCoordinator(ArtifactStore(tmp_path), store, cache_size=0)
+        PersistenceCoordinator(JsonlBackend(ArtifactStore(tmp_path)), store, cache_size=0)
 
 
 async def test_unloading_drains_what_is_unwritten(home: Home) -> None:
@@ -309,7 +310,7 @@ async def test_a_session_of_the_other_encoding_is_continued_as_it_is(
     ArtifactStore(home.folder, Encoding.PLAIN).create(plain.header, plain.events)
     session = await home.resume("s")
     await home.store.flush(session)
-    assert home.files() == ["session.jsonl"]
+    assert home.files() == ["session.jsonl", "session.lease"]
     assert home.stored("s") == list(session.events)
     assert home.persistence.locate(session.header).path.name == "session.jsonl"
 
@@ -341,6 +342,7 @@ def test_the_config_has_the_names_of_the_format() -> None:
         "compression": "zstd",
         "preparedSessionCacheSize": 5,
         "writeBatchMaxDelayMs": 200,
+        "leaseMs": 15_000,
     }
 
 

@@ -249,6 +249,14 @@ def test_the_retired_header_reason_is_refused(session: Session) -> None:
         session.append(REQUEST_HEADER, cast("Any", {"header": header, "reason": "fallback"}))
 
 
+def test_a_retired_type_is_refused() -> None:
+    retired: EventType[Any] = EventType("request/header-delta", dict, ignorable=True)
+    session = Session.create("s", types=[retired])
+    with pytest.raises(RefusedEvent, match="retired"):
+        session.append(retired, {})
+    assert session.seq == 0
+
+
 def test_lone_surrogates_are_data(session: Session) -> None:
     event = session.append(NOTE, Note(text="cut \ud83d here"))
     assert event["data"]["text"] == "cut \ud83d here"

@@ -236,6 +236,26 @@ async def test_events_reach_the_scope_of_the_owner_and_its_ancestors_only(
     detach()
 
 
+async def test_a_disposal_is_heard_where_the_session_was(
+    root: Context, store: LocalSessionStore
+) -> None:
+    class Key:
+        pass
+
+    mine, other = create_scope(root, Key()), create_scope(root, Key())
+    heard: list[str] = []
+    mine.ctx.on(SESSION_DISPOSED, lambda _: heard.append("mine"))
+    other.ctx.on(SESSION_DISPOSED, lambda _: heard.append("other"))
+
+    def own(ctx: Context) -> None:
+        ctx.require(LocalSessionStore).create("s")
+
+    owner = await mine.ctx.inject([LocalSessionStore], own)
+    await owner.dispose()
+    assert store.all() == []
+    assert heard == ["mine"]
+
+
 async def test_appending_from_an_observer_fails_there_alone(
     root: Context, store: LocalSessionStore
 ) -> None:

@@ -1,31 +1,17 @@
-"""The command line ``dsh sessions``; reads the sessions root of the dsh home, changes nothing."""
+"""The command line ``dsh sessions``: look at the stored sessions of the dsh home, and tend them."""
 
 from __future__ import annotations
 
 import sys
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dsh.base.json import dumps
-from dsh.base.text import nearest, replace_surrogates
-from dsh.loader.home import display_home, resolve_dsh_home
-from dsh.state.persistence.artifact.catalog import survey
+from dsh.product.cli.words import Words, WordsError, command_help, read_words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from pathlib import Path
 
-    from dsh.state.persistence.artifact.catalog import CatalogEntry
-
-_USAGE = """\
-usage: dsh sessions list [--json]
-
-List the stored sessions, newest first. Damaged ones are listed with what is wrong.
-
-options:
-  --json      print one JSON list: an object a session, with the fields of its header, the
-              number of its events, and its damage
-  -h, --help  show this help and exit
-"""
+_NEEDED = {"show": 1, "fork": 1, "export": 1, "delete": 1}
+_MOST = {"list": 0, "show": 1, "fork": 1, "export": 1}
 
 
 def main(argv: list[str]) -> int:
@@ -37,70 +23,59 @@ def main(argv: list[str]) -> int:
     Returns:
         The exit code.
     """
-    if any(word in ("-h", "--help") for word in argv):
-        sys.stdout.write(_USAGE)
-        return 0
-    if (problem := _problem(argv)) is not None:
-        sys.stderr.write(f"dsh sessions: {problem}\n")
-        return 1
-    root = resolve_dsh_home() / "sessions"
+    from dsh.base.errors import DshError
+    from dsh.loader.home import resolve_dsh_home
+
+    home = resolve_dsh_home()
     try:
-        entries = [_row(entry) for entry in survey(root, count=True)]
+        words = read_words("sessions", argv)
+        if words is None:
+            sys.stdout.write(command_help("sessions"))
+            return 0
+        if (problem := _problem(words)) is not None:
+            return _fail(problem)
+        return _run(words, home)
+    except BrokenPipeError:
+        raise
+    except (WordsError, DshError) as error:
+        return _fail(_told(str(error), home))
     except OSError as error:
-        place = f"{display_home(resolve_dsh_home())}/sessions"
-        sys.stderr.write(f"dsh sessions: cannot read {place}: {error.strerror}\n")
-        return 1
-    entries.sort(key=lambda row: (-(row["createdAt"] or 0), row["id"] or "", row["path"]))
-    if "--json" in argv:
-        _write_lines([dumps(entries).decode()])
-    else:
-        _write_lines(_table(entries))
-    return 0
+        place = error.filename or home / "sessions"
+        return _fail(_told(f"cannot read {place}: {error.strerror or error}", home))
 
 
-def _problem(argv: list[str]) -> str | None:
-    words = [word for word in argv if word != "--json"]
-    if not words:
+def _problem(words: Words) -> str | None:
+    if not words.verb:
         return "say what to do; try: dsh sessions list"
-    if words == ["list"]:
-        return None
-    wrong = words[1] if words[0] == "list" else words[0]
-    close = nearest(wrong, ["--json", "--help"] if words[0] == "list" else ["list"])
-    hint = f"; did you mean {close!r}?" if close else "; try: dsh sessions --help"
-    return f"unexpected {wrong!r}{hint}"
+    count, verb = len(words.args), words.verb
+    if verb in _MOST and count > _MOST[verb]:
+        return f"unexpected {words.args[_MOST[verb]]!r} after {verb}"
+    if count < _NEEDED.get(verb, 0):
+        return f"{verb} needs the id of a session, the beginning of one, or last"
+    return None
 
 
-def _row(entry: CatalogEntry) -> dict[str, Any]:
-    return {
-        **dict.fromkeys(("id", "createdAt", "cwd")),
-        **(entry.header or {}),
-        "events": entry.events,
-        "damage": entry.damage,
-        "path": str(entry.path),
-    }
+def _run(words: Words, home: Path) -> int:
+    if words.verb == "list" and words.value("--profile") is None:
+        from dsh.product.sessions.listing import list_sessions
+
+        list_sessions(home / "sessions", as_json=words.flag("--json"))
+        return 0
+    import asyncio
+
+    from dsh.product.sessions.verbs import VERBS
+
+    return asyncio.run(VERBS[words.verb](words, home))
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
-    lines = []
-    for row in rows:
-        count = "?" if row["events"] is None else str(row["events"])
-        place = row["cwd"] or "-"
-        if row["id"] is None:
-            lines.append(f"damaged: {row['damage']}: {row['path']}")
-            continue
-        line = f"{row['id']}  {_when(row['createdAt'])}  {count:>6} events  {place}"
-        lines.append(f"{line}  (damaged: {row['damage']})" if row["damage"] else line)
-    return lines or ["no sessions yet"]
+def _told(text: str, home: Path) -> str:
+    from dsh.loader.home import display_home
+
+    return text.replace(str(home), display_home(home))
 
 
-def _when(milliseconds: int) -> str:
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000).astimezone().strftime("%Y-%m-%d %H:%M")
-    except (OverflowError, ValueError, OSError):
-        return str(milliseconds)
+def _fail(problem: str) -> int:
+    from dsh.base.text import replace_surrogates
 
-
-def _write_lines(lines: Any) -> None:
-    for line in lines:
-        # An id or a path may hold what the terminal's encoding cannot.
-        print(replace_surrogates(line))
+    sys.stderr.write(f"dsh sessions: {replace_surrogates(' '.join(problem.split()))}\n")
+    return 1

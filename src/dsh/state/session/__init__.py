@@ -11,6 +11,7 @@ from dsh.state.session.errors import (
     ReentrantAppend,
     RefusedEvent,
     SessionError,
+    SessionForkError,
     SessionNotLive,
     UndeclaredEventType,
 )
@@ -22,6 +23,7 @@ from dsh.state.session.events import (
     SessionHeader,
     SessionMeta,
 )
+from dsh.state.session.fork import fork_stored
 from dsh.state.session.repair import (
     TOOL_NOT_STARTED,
     TOOL_OUTCOME_UNKNOWN,
@@ -54,6 +56,7 @@ __all__ = [
     "Session",
     "SessionError",
     "SessionEvent",
+    "SessionForkError",
     "SessionHeader",
     "SessionMeta",
     "SessionNotLive",
@@ -66,6 +69,7 @@ __all__ = [
     "derive_event_message",
     "fold_request_header",
     "fold_surface",
+    "fork_stored",
     "header_equals",
     "interrupted_turn_closers",
     "is_append_surface_event",

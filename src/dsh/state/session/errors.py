@@ -99,3 +99,17 @@ class SessionNotLive(SessionError, RuntimeError):
     def __init__(self, id: str, problem: str = "is not live in this store") -> None:
         super().__init__(f'session "{id}" {problem}')
         self.id = id
+
+
+class SessionForkError(SessionError, ValueError):
+    """A session cannot be forked there; nothing was made.
+
+    ``code`` is one of ``SESSION_NOT_FOUND``, ``SESSION_NOT_LIVE``, ``SESSION_ALREADY_EXISTS``,
+    ``INVALID_BOUNDARY``, ``OPEN_TURN`` and ``FORK_UNAVAILABLE``.
+    """
+
+    def __init__(self, code: str, id: str, problem: str) -> None:
+        super().__init__(f'session "{id}" {problem}')
+        self.code = code
+        self.id = id
+        self.problem = problem

@@ -94,7 +94,8 @@ class EventType(Generic[T]):
 
     Args:
         name: The wire name.
-        payload: The ``TypedDict`` of the data; documentation and static checking only.
+        payloads: The ``TypedDict`` of the data; several when it takes several forms. They serve
+            documentation, static checking, and `state.session.invariants`.
         ignorable: A reader that does not know the type may skip such events. All types that the
             shared format does not have must be ignorable, and none of its own may be.
 
@@ -102,9 +103,9 @@ class EventType(Generic[T]):
         ValueError: the name and ``ignorable`` do not go together.
     """
 
-    __slots__ = ("ignorable", "name", "payload", "surface")
+    __slots__ = ("ignorable", "name", "payloads", "surface")
 
-    def __init__(self, name: str, payload: type[T], ignorable: bool = False) -> None:
+    def __init__(self, name: str, *payloads: type[T], ignorable: bool = False) -> None:
         if not name or name in RESERVED_RECORD_TYPES:
             raise ValueError(f"{name!r} cannot name an event type")
         if ignorable == (name in KNOWN_SESSION_EVENT_TYPES):
@@ -115,7 +116,7 @@ class EventType(Generic[T]):
             )
             raise ValueError(f"event type {name!r} {problem}")
         self.name = name
-        self.payload = payload
+        self.payloads = payloads
         self.ignorable = ignorable
         self.surface = name in SURFACE_EVENT_TYPES
 

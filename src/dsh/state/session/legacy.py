@@ -14,6 +14,18 @@ if TYPE_CHECKING:
     from dsh.state.session.events import SessionEvent
 
 
+_EARLY_TYPES = frozenset(
+    {
+        "turn/start",
+        "turn/end",
+        "steering/message",
+        "user/message",
+        "assistant/message",
+        "tool/result",
+    }
+)
+
+
 class LegacyUpgrade:
     """Upgrades the events of one log in order.
 
@@ -32,7 +44,8 @@ class LegacyUpgrade:
         Raises:
             RefusedEvent: it is of an early shape and breaks it.
         """
-        data = event.get("data")
+        # Most events of a log are of other types, and every event comes through here.
+        data = event.get("data") if event.get("type") in _EARLY_TYPES else None
         if not isinstance(data, dict):
             return event
         match event.get("type"):

@@ -72,6 +72,29 @@ class SessionStore(Service, ABC):
         """
 
     @abstractmethod
+    def fork(
+        self,
+        source: Session | str,
+        boundary: int | None = None,
+        child_session_id: str | None = None,
+    ) -> Session:
+        """Make a live session that begins with the history of a live one.
+
+        It leaves with the calling plugin, has the workspace of its parent, and ends its inherited
+        history with ``session/end-seed``: what that left open belongs to the parent.
+
+        Args:
+            source: A live session, or its id.
+            boundary: The ``seq`` of the last event taken; the last one when absent.
+            child_session_id: Its id; a free ``session-<n>`` when absent.
+
+        Raises:
+            SessionForkError: the id is taken, the source is not live, or the boundary is no
+                event or inside a turn; ``code`` says which.
+            Exception: what a listener of ``session/created`` raised; nothing is left behind.
+        """
+
+    @abstractmethod
     def enter(self, session: Session, owner: Context | None = None) -> Callable[[], None]:
         """Make a session live without telling anybody.
 

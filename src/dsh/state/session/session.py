@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         RequestContext,
         SessionEvent,
         SessionHeader,
+        SessionMeta,
         SurfaceOp,
     )
 
@@ -133,6 +134,11 @@ class Session:
         own = new_header(id, None, SYSTEM_CLOCK.now_ms()) if header is None else header
         accepted = {**CORE_EVENT_TYPES, **{declared.name: declared for declared in types}}
         return cls(checked_header(own, id), seed=seed, types=accepted)
+
+    @classmethod
+    def fresh(cls, id: str, seed: Iterable[Mapping[str, Any]], meta: SessionMeta) -> Session:
+        """Make a detached session that begins now with frozen events of another."""
+        return cls(new_header(id, meta, SYSTEM_CLOCK.now_ms()), seed=seed, owned=True)
 
     @classmethod
     def from_restore(

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from dsh.base.clock import SYSTEM_CLOCK
 from dsh.kernel import scope_of, scope_target
-from dsh.state.session.errors import DuplicateEventType, DuplicateSession, SessionNotLive
+from dsh.state.session.errors import (
+    DuplicateEventType,
+    DuplicateSession,
+    SessionForkError,
+    SessionNotLive,
+)
 from dsh.state.session.events import (
     CORE_EVENT_TYPES,
     SESSION_CREATED,
@@ -23,6 +28,7 @@ from dsh.state.session.events import (
     SessionEventAppended,
     SessionFlush,
 )
+from dsh.state.session.fork import child_meta, prefix_at
 from dsh.state.session.header import new_header
 from dsh.state.session.service import SessionStore
 from dsh.state.session.session import Session
@@ -65,8 +71,34 @@ class LocalSessionStore(SessionStore):
         meta: SessionMeta | None = None,
     ) -> Session:
         """See `SessionStore.create`."""
-        session = self.prepare(id, seed=seed, meta=meta)
+        return self._published(self.prepare(id, seed=seed, meta=meta))
 
+    def fork(
+        self,
+        source: Session | str,
+        boundary: int | None = None,
+        child_session_id: str | None = None,
+    ) -> Session:
+        """See `SessionStore.fork`."""
+        if child_session_id is not None and child_session_id in self._entries:
+            raise SessionForkError("SESSION_ALREADY_EXISTS", child_session_id, "already exists")
+        parent = self._fork_source(source)
+        prefix = prefix_at(parent.id, parent.events, boundary)
+        meta = child_meta(parent.header, prefix)
+        own_id = self._mint() if child_session_id is None else child_session_id
+        header = new_header(own_id, meta, SYSTEM_CLOCK.now_ms())
+        return self._published(Session(header, seed=prefix, owned=True, types=self._types))
+
+    def _fork_source(self, source: Session | str) -> Session:
+        if isinstance(source, str):
+            if (found := self.get(source)) is None:
+                raise SessionForkError("SESSION_NOT_FOUND", source, "not found")
+            return found
+        if self.get(source.id) is not source:
+            raise SessionForkError("SESSION_NOT_LIVE", source.id, "is not live in this store")
+        return source
+
+    def _published(self, session: Session) -> Session:
         def publish() -> Callable[[], None]:
             detach = self.enter(session)
             try:
