@@ -34,6 +34,7 @@ from dsh.model.llm.service import (
     ResolvedModelInfo,
 )
 from dsh.model.messages import SessionId, UserMessage, create_user_message
+from dsh.state.session import invariants
 from dsh.state.session.session import Session
 from dsh.state.session.store import LocalSessionStore
 
@@ -167,6 +168,7 @@ async def mount(
     root: Context, model: ScriptedModel, *, tools: dict[str, Any] | None = None, **config: Any
 ) -> Loop:
     await root.plugin(LocalSessionStore)
+    await root.plugin(invariants)
     await root.plugin(AdapterRuntime)
     await root.plugin(LayeredSystemPrompt)
     await root.plugin(tool_runtime, tools or {})

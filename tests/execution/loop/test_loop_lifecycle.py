@@ -484,7 +484,8 @@ class Shelf(SessionPersistence):
     async def nothing(self, *args: Any) -> Any:
         raise NotImplementedError
 
-    create = append = load = inspect = read_from = list_snapshots = survey = newest = nothing
+    create = append = load = inspect = read_from = list_snapshots = survey = nothing
+    newest = delete = nothing
 
 
 async def shelve(loop: Loop, *sessions: Session) -> Any:

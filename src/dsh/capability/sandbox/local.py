@@ -84,15 +84,31 @@ class LocalSandbox(SandboxProvider):
             return unavailable({f"{sys.platform}": "is not supported by the sandbox yet"})
         problems: dict[str, str] = {}
         for name in config.backends:
-            backend = Bubblewrap() if name == "bwrap" else Landlock()
-            try:
-                await backend.prepare(self.ctx.require(SubprocessRuntime))
-                await self._probe(backend)
-            except DshError as error:
-                problems[name] = message_of(error)
-            else:
+            backend, problem = await self._try(name)
+            if problem is None:
                 return backend
+            problems[name] = problem
         return unavailable(problems)
+
+    async def survey(self) -> dict[str, str | None]:
+        """Try every configured backend, in order; say what is wrong with each, None where it works.
+
+        The first that works is the one that is used. Empty when an operator's runner takes their
+        place, or on a system without any.
+        """
+        if self._config.runner_command or sys.platform != "linux":
+            return {}
+        return {name: (await self._try(name))[1] for name in self._config.backends}
+
+    async def _try(self, name: str) -> tuple[Backend, str | None]:
+        """Return a backend and what is wrong with it, if anything is."""
+        backend: Backend = Bubblewrap() if name == "bwrap" else Landlock()
+        try:
+            await backend.prepare(self.ctx.require(SubprocessRuntime))
+            await self._probe(backend)
+        except DshError as error:
+            return backend, message_of(error)
+        return backend, None
 
     async def _probe(self, backend: Backend) -> None:
         """Run a trivial command in ``read-only`` and see whether it is confined.

@@ -1,0 +1,1 @@
+"""Tools with which a model looks into past sessions of its workspace."""

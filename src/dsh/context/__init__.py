@@ -1,0 +1,1 @@
+"""Floor 7: what an agent gets to see beyond its conversation."""
