@@ -1,5 +1,8 @@
 """The pytest plugin of dsh: the census around every test, and a ``root`` context.
 
+Profiles that run under it, in child processes too, check the rules of session logs, unless
+``DSH_SESSION_INVARIANTS`` says otherwise.
+
 Load it with ``pytest_plugins = ["dsh.testing.plugin"]``.
 """
 
@@ -7,12 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from dsh.kernel import Context
 from dsh.testing import census
+
+
+def pytest_configure() -> None:
+    """Switch the row ``session-invariants`` on."""
+    os.environ.setdefault("DSH_SESSION_INVARIANTS", "1")
 
 
 @pytest.fixture(autouse=True)

@@ -55,6 +55,15 @@ class Config(BaseModel):
     """Agents that start with the loop."""
 
 
+class LoopSettings(BaseModel):
+    """What a user may set of the loop."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, frozen=True)
+
+    max_parallel_tool_calls: PositiveInt = Field(10, alias="maxParallelToolCalls")
+    """How many tool bodies of one step may run at once; 1 runs them one after the other."""
+
+
 def refuse_shared_identities(agents: Sequence[ConfiguredAgent]) -> None:
     """Refuse two configured agents that ask for one session.
 

@@ -162,6 +162,7 @@ class Driver:
             signal.throw_if_aborted()
             step = phase.step + 1
             with agent.patience(signal):
+                await agent.services.tools.settle(scope=agent, signal=signal)
                 assembly = await agent.services.system_prompt.assemble(
                     assemble_context_for(agent, signal)
                 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from dsh.execution.agent.events import INBOX_SPLICED
 from dsh.execution.agent.service import AgentOptions, AgentRegistry, CreateAgent, ResumeAgent
-from dsh.execution.loop.config import Config, refuse_shared_identities
+from dsh.execution.loop.config import Config, LoopSettings, refuse_shared_identities
 from dsh.execution.loop.configured import start_configured
 from dsh.execution.loop.lifecycle import AgentLifetime, Lifetimes
 from dsh.execution.loop.service import AgentLoop, NoPersistence
@@ -18,6 +18,7 @@ from dsh.execution.tools.service import ToolRuntime
 from dsh.model.llm.service import LlmRuntime
 from dsh.state.persistence.service import SessionPersistence
 from dsh.state.session.service import SessionStore
+from dsh.state.settings.service import LiveSection
 
 if TYPE_CHECKING:
     from dsh.base.json import JsonValue
@@ -38,7 +39,9 @@ class TurnLoop(AgentLoop):
     def __init__(self, ctx: Context, config: Config) -> None:
         super().__init__(ctx, config)
         refuse_shared_identities(config.agents)
-        self._limit: int = config.max_parallel_tool_calls
+        self._limit: int | None = None
+        row = {"maxParallelToolCalls": config.max_parallel_tool_calls}
+        self._settings = LiveSection(ctx, "agent-loop", LoopSettings, row=row)
         self._services = LoopServices(
             ctx=ctx,
             agents=ctx.require(AgentRegistry),
@@ -46,7 +49,7 @@ class TurnLoop(AgentLoop):
             llm=ctx.require(LlmRuntime),
             tools=ctx.require(ToolRuntime),
             system_prompt=ctx.require(SystemPrompt),
-            max_parallel_tool_calls=lambda: self._limit,
+            max_parallel_tool_calls=lambda: self.max_parallel_tool_calls,
             grace_s=config.grace_ms / 1000,
         )
         self._lifetimes = Lifetimes(self._services)
@@ -67,8 +70,8 @@ class TurnLoop(AgentLoop):
 
     @property
     def max_parallel_tool_calls(self) -> int:
-        """See `AgentLoop.max_parallel_tool_calls`."""
-        return self._limit
+        """See `AgentLoop.max_parallel_tool_calls`; what is set here outranks the settings."""
+        return self._settings.get().max_parallel_tool_calls if self._limit is None else self._limit
 
     @max_parallel_tool_calls.setter
     def max_parallel_tool_calls(self, limit: int) -> None:

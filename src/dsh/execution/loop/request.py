@@ -7,12 +7,14 @@ else of it reaches the model.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dsh.base.json import FrozenDict, equal, snapshot
 from dsh.base.values import value
 from dsh.execution.agent.events import AGENT_REQUEST, AgentRequest
 from dsh.execution.loop.service import NoModel
+from dsh.kernel import InactiveEffect
 from dsh.model.failures import LlmError
 from dsh.model.llm.events import mark_loop_built
 from dsh.model.llm.projection import ConversationReader
@@ -28,6 +30,14 @@ if TYPE_CHECKING:
     from dsh.model.llm.service import ChunkStream, LlmCallConfig, PreparedLlmCall, RetryPolicy
     from dsh.state.session.events import EpochHeader, RequestContext, RequestHeaderData
     from dsh.state.session.session import Session
+
+
+@value
+class Route:
+    """Where a step's request goes."""
+
+    config: LlmCallConfig
+    prepared: PreparedLlmCall | None
 
 
 @value
@@ -52,8 +62,10 @@ class RequestBuilder:
         self._reader = ConversationReader()
         self._opened = False
 
-    async def build(self, phase: Running, assembly: PromptAssembly, system: str) -> LoopRequest:
-        """Choose the route, log header and context, and derive the messages.
+    async def route(self, phase: Running, held: ExitStack) -> Route:
+        """Choose the model of a step, and wait for its route when that is being swapped.
+
+        The adapter's plugin is kept loaded until ``held`` is closed.
 
         Raises:
             NoModel: nobody chose a route.
@@ -62,11 +74,18 @@ class RequestBuilder:
         signal = phase.abort.signal
         with self._agent.patience(signal):
             config = await self._choose(phase, signal)
-            prepared = await self._prepare(config, signal)
+            prepared = await self._prepare(config, signal, held)
         signal.throw_if_aborted()
-        header = self._log_header(config, prepared, assembly, system)
-        self._log_context(header["config"], prepared)
-        return LoopRequest(mark_loop_built(self._options(header, signal)), prepared)
+        return Route(config, prepared)
+
+    def build(
+        self, phase: Running, route: Route, assembly: PromptAssembly, system: str
+    ) -> LoopRequest:
+        """Log header and context of a request, and derive its messages."""
+        header = self._log_header(route.config, route.prepared, assembly, system)
+        self._log_context(header["config"], route.prepared)
+        options = mark_loop_built(self._options(header, phase.abort.signal))
+        return LoopRequest(options, route.prepared)
 
     def stream(self, request: LoopRequest) -> ChunkStream:
         """Start the model call of a request."""
@@ -93,13 +112,23 @@ class RequestBuilder:
             return cast("LlmCallConfig", FrozenDict(kept))
         return cast("LlmCallConfig", FrozenDict(_first_config(self._agent, header)))
 
-    async def _prepare(self, config: LlmCallConfig, signal: AbortSignal) -> PreparedLlmCall | None:
-        try:
-            return await self._agent.services.llm.prepare_call(config, signal)
-        except LlmError as error:
-            if error.code != "NO_ADAPTER":
-                raise
-            return None
+    async def _prepare(
+        self, config: LlmCallConfig, signal: AbortSignal, held: ExitStack
+    ) -> PreparedLlmCall | None:
+        llm, loop = self._agent.services.llm, self._agent.services.ctx.fiber
+        while True:
+            await llm.settle_route(config["provider"], signal)
+            try:
+                prepared = await llm.prepare_call(config, signal)
+            except LlmError as error:
+                if error.code != "NO_ADAPTER":
+                    raise
+                return None
+            try:
+                held.enter_context(prepared.hold(loop))
+            except InactiveEffect:
+                continue  # its plugin was told to go meanwhile
+            return prepared
 
     def _log_header(
         self,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import aclosing
+from contextlib import AbstractContextManager, ExitStack, aclosing
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from dsh.base.values import record, value
+from dsh.execution.agent.dispatch import assemble_context_for
 from dsh.execution.agent.events import AGENT_REQUEST_ERROR, AgentRequestError, Retry
 from dsh.execution.agent.service import DISPOSED_CANCEL
 from dsh.execution.loop.phase import is_outer_cancel
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from dsh.model.chunks import FinishReason
     from dsh.model.messages import AssistantMessage
     from dsh.state.session.events import AssistantChunkData, AssistantMessageData
+
+
+_ASSEMBLIES = 3
+"""How often a step's prompt is made, at most, when tools of the one before have gone."""
 
 
 @value
@@ -71,28 +76,33 @@ class Step:
             AbortedError: the turn was cancelled; what was streamed and done is logged.
         """
         self._signal.throw_if_aborted()
-        system = render_prompt(assembly)
-        reply = await self._attempt(assembly, system)
-        while reply is None:
-            reply = await self._attempt(assembly, system)
-        message = reply.assembler.message(reply.source)
-        self._log_message(message, reply)
-        truncated = reply.assembler.finish["kind"] == "max-tokens"
-        calls = tool_calls_of(message)
-        if not calls:
-            return StepOutcome(truncated)
-        concluded = await ToolCalls(self._agent, self._phase, calls).run()
+        # The tools that the model is told of are there until what it asks of them has settled.
+        with ExitStack() as tools:
+            reply = await self._attempt(assembly, tools)
+            while reply is None:
+                reply = await self._attempt(assembly, tools)
+            message = reply.assembler.message(reply.source)
+            self._log_message(message, reply)
+            truncated = reply.assembler.finish["kind"] == "max-tokens"
+            calls = tool_calls_of(message)
+            if not calls:
+                return StepOutcome(truncated)
+            concluded = await ToolCalls(self._agent, self._phase, calls).run()
         return StepOutcome(truncated, owes_request=not concluded)
 
-    async def _attempt(self, assembly: PromptAssembly, system: str) -> _Reply | None:
-        """Ask the model once; ``None`` asks for another attempt."""
-        request = await self._agent.requests.build(self._phase, assembly, system)
-        self._signal.throw_if_aborted()
-        reply = _Reply(request)
-        await self._consume(reply)
+    async def _attempt(self, assembly: PromptAssembly, tools: ExitStack) -> _Reply | None:
+        """Ask the model once; ``None`` asks for another attempt.
+
+        ``tools`` holds the tools of the request after a reply, and nothing after a failure.
+        """
+        with ExitStack() as adapter:
+            request = await self._prepare(assembly, adapter, tools)
+            reply = _Reply(request)
+            await self._consume(reply)
         failure = failure_of(reply.assembler.finish)
         if failure is None:
             return reply
+        tools.close()
         self._signal.throw_if_aborted()
         error = _error_of(reply.assembler.finish)
         agent, phase = self._agent, self._phase
@@ -111,6 +121,35 @@ class Step:
         if isinstance(answer, Retry):
             return None
         raise error
+
+    async def _prepare(
+        self, assembly: PromptAssembly, adapter: ExitStack, tools: ExitStack
+    ) -> LoopRequest:
+        """Build a request whose adapter and tools are held.
+
+        The adapter first: whoever swaps it may be waiting for tools to be let go. What went while
+        it was waited for is waited for in turn, with nothing held, and the prompt made anew.
+        """
+        agent, signal = self._agent, self._signal
+        for rest in reversed(range(_ASSEMBLIES)):
+            route = await agent.requests.route(self._phase, adapter)
+            lost = tools.enter_context(self._hold(assembly))
+            if not lost or not rest:
+                break
+            tools.close()
+            adapter.close()
+            with agent.patience(signal):
+                await agent.services.tools.settle(scope=agent, signal=signal)
+                assembly = await agent.services.system_prompt.assemble(
+                    assemble_context_for(agent, signal)
+                )
+            signal.throw_if_aborted()
+        return agent.requests.build(self._phase, route, assembly, render_prompt(assembly))
+
+    def _hold(self, assembly: PromptAssembly) -> AbstractContextManager[tuple[str, ...]]:
+        agent = self._agent
+        names = [schema["name"] for schema in assembly.tools]
+        return agent.services.tools.hold(names, scope=agent, owner=agent.services.ctx.fiber)
 
     async def _consume(self, reply: _Reply) -> None:
         try:

@@ -23,6 +23,7 @@ from dsh.execution.tools.service import (
     ToolRunContext,
     ToolRuntime,
     ToolSuccess,
+    ToolUnloaded,
     parse_call,
 )
 
@@ -46,6 +47,7 @@ __all__ = [
     "ToolRunContext",
     "ToolRuntime",
     "ToolSuccess",
+    "ToolUnloaded",
     "define_tool",
     "parse_call",
     "tool",

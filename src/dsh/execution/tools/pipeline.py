@@ -35,6 +35,7 @@ from dsh.execution.tools.events import (
     ToolPostExecute,
     ToolSettled,
 )
+from dsh.execution.tools.holds import Holds
 from dsh.execution.tools.registry import ToolLayers
 from dsh.execution.tools.results import (
     blocked,
@@ -54,8 +55,9 @@ from dsh.execution.tools.service import (
     ToolResult,
     ToolRunContext,
     ToolSuccess,
+    ToolUnloaded,
 )
-from dsh.kernel import scope_target
+from dsh.kernel import InactiveEffect, InactiveService, scope_target
 
 if TYPE_CHECKING:
     from dsh.kernel import Context
@@ -70,10 +72,11 @@ _ACCEPT = Accept()
 class Pipeline:
     """Runs calls against the layers of one runtime."""
 
-    def __init__(self, ctx: Context, layers: ToolLayers, bodies: Bodies) -> None:
+    def __init__(self, ctx: Context, layers: ToolLayers, bodies: Bodies, holds: Holds) -> None:
         self._ctx = ctx
         self._layers = layers
         self._bodies = bodies
+        self._holds = holds
 
     async def prepare(self, input: ToolInput) -> Call:
         """See `ToolRuntime.prepare`."""
@@ -218,7 +221,7 @@ class Pipeline:
         except BodyStopped:
             return call.cancelled()
         except Exception as error:
-            return failure_of(error)
+            return failure_of(self._explained(execution, definition, error))
         call.canonical.append(result)
         return result
 
@@ -249,7 +252,18 @@ class Pipeline:
         nested = execution.parent is not None
         return success(definition, execution.arguments, value, nested=nested)
 
-    def _not_found(self, execution: ToolExecution) -> ToolNotFound:
+    def _explained(
+        self, execution: ToolExecution, definition: ToolDefinition, error: Exception
+    ) -> Exception:
+        """Put what a body met whose plugin was unloaded in words that help the model."""
+        of_plugin = isinstance(error, InactiveEffect | InactiveService)
+        if of_plugin and self._layers.get(execution.name, execution.agent) is not definition:
+            return ToolUnloaded(execution.name, cause=error)
+        return error
+
+    def _not_found(self, execution: ToolExecution) -> ToolNotFound | ToolUnloaded:
+        if self._holds.is_promised(execution.name, execution.agent):
+            return ToolUnloaded(execution.name)
         visible = list(self._layers.visible(execution.agent))
         return ToolNotFound(execution.name, nearest=nearest(execution.name[:200], visible))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dsh.base.text import did_you_mean
 from dsh.base.values import record, value
+from dsh.execution.tools.holds import Swaps
 from dsh.execution.tools.schema import assert_supported_json_schema
 from dsh.execution.tools.service import (
     RESERVED_TOOL_NAME,
@@ -17,7 +18,7 @@ from dsh.execution.tools.service import (
     ToolExecution,
     ToolRegistrationError,
 )
-from dsh.kernel import AnonymousEntries, NamedEntries, ScopedLayers, scope_of
+from dsh.kernel import AnonymousEntries, FiberState, NamedEntries, ScopedLayers, scope_of
 
 if TYPE_CHECKING:
     from dsh.kernel import Context, Effect
@@ -44,6 +45,20 @@ class RegisteredGuard:
     check: Guard
 
 
+@value(eq=False)
+class Registered:
+    """One registration of a tool, and the context whose plugin owns it."""
+
+    definition: ToolDefinition
+    ctx: Context
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the plugin was told to go, or is going."""
+        fiber = self.ctx.fiber
+        return fiber.uid is None or fiber.state is FiberState.UNLOADING
+
+
 def _duplicate(name: str) -> Exception:
     return ToolRegistrationError(
         f"tool {name!r} is registered in this scope already; unload its plugin first, or register "
@@ -55,7 +70,7 @@ def _duplicate(name: str) -> Exception:
 class Layer:
     """What one scope adds."""
 
-    tools: NamedEntries[ToolDefinition] = field(default_factory=lambda: NamedEntries(_duplicate))
+    tools: NamedEntries[Registered] = field(default_factory=lambda: NamedEntries(_duplicate))
     restrictions: AnonymousEntries[Restriction] = field(default_factory=AnonymousEntries)
     guards: AnonymousEntries[RegisteredGuard] = field(default_factory=AnonymousEntries)
     modes: AnonymousEntries[PresentationMode] = field(default_factory=AnonymousEntries)
@@ -71,15 +86,24 @@ class ToolLayers:
 
     def __init__(self, changed: Callable[[], object]) -> None:
         self._layers: ScopedLayers[Layer] = ScopedLayers(Layer, changed)
+        self.swaps = Swaps()
 
     def register(self, ctx: Context, definition: ToolDefinition) -> Effect:
         """Add a tool to the layer of ``ctx``'s scope."""
         check_definition(definition)
-        return self._layers.effect(
-            ctx,
-            lambda layer: layer.tools.insert(definition.name, definition),
-            label=f"tools.register({definition.name!r})",
-        )
+        entry, name, scope = Registered(definition, ctx), definition.name, scope_of(ctx)
+
+        def insert(layer: Layer) -> Callable[[], None]:
+            undo = layer.tools.insert(name, entry)
+            self.swaps.registered(name, scope)
+
+            def remove() -> None:
+                undo()
+                self.swaps.removed(name, scope, entry)
+
+            return remove
+
+        return self._layers.effect(ctx, insert, label=f"tools.register({name!r})")
 
     def restrict(
         self, ctx: Context, allow: Iterable[str] | None, deny: Iterable[str] | None
@@ -123,6 +147,11 @@ class ToolLayers:
 
     def get(self, name: str, scope: object | None) -> ToolDefinition | None:
         """The tool that a scope sees under a name."""
+        found = self.find(name, scope)
+        return None if found is None else found.definition
+
+    def find(self, name: str, scope: object | None) -> Registered | None:
+        """The registration that a scope sees under a name."""
         if scope is None:
             return self._layers.global_.tools.get(name)
         own = self._layers.peek(scope)
@@ -140,17 +169,22 @@ class ToolLayers:
 
     def visible(self, scope: object | None) -> dict[str, ToolDefinition]:
         """Every tool that a scope sees, sorted by name."""
+        seen = self.visible_entries(scope)
+        return {name: seen[name].definition for name in sorted(seen)}
+
+    def visible_entries(self, scope: object | None) -> dict[str, Registered]:
+        """The registration of every tool that a scope sees, in no particular order."""
         seen = self._inherited(scope)
         if scope is not None:
             chain = list(self._layers.chain_layers(scope))
             seen = {
-                name: definition
-                for name, definition in seen.items()
+                name: entry
+                for name, entry in seen.items()
                 if all(_admits(layer, name) for layer in chain)
             }
             if (own := self._layers.peek(scope)) is not None:
                 seen.update(own.tools.entries())
-        return dict(sorted(seen.items()))
+        return seen
 
     def known_names(self, scope: object | None) -> tuple[str, ...]:
         """Names that a scope could see if nothing were restricted, sorted."""
@@ -183,7 +217,7 @@ class ToolLayers:
                     mode = chosen
         return mode
 
-    def _inherited(self, scope: object | None) -> dict[str, ToolDefinition]:
+    def _inherited(self, scope: object | None) -> dict[str, Registered]:
         """Tools of the global layer and of the ancestors, before any restriction."""
         seen = dict(self._layers.global_.tools.entries())
         if scope is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,6 +14,7 @@ from dsh.execution.prompt.service import AssembleContext, SystemPrompt, ToolCont
 from dsh.execution.tools.bodies import Bodies
 from dsh.execution.tools.call import Call
 from dsh.execution.tools.events import TOOLS_CHANGE, ToolsChanged
+from dsh.execution.tools.holds import Holds
 from dsh.execution.tools.pipeline import Pipeline
 from dsh.execution.tools.registry import ToolLayers
 from dsh.execution.tools.service import (
@@ -33,6 +34,8 @@ from dsh.execution.tools.service import (
 from dsh.kernel import Context, Effect
 
 if TYPE_CHECKING:
+    from dsh.base.signal import AbortSignal
+    from dsh.kernel import Fiber
     from dsh.model.llm.service import ToolSchema
 
 
@@ -63,7 +66,8 @@ class LayeredToolRuntime(ToolRuntime):
         _check_mode(self._config.mode)
         self._layers = ToolLayers(self._announce)
         self._bodies = Bodies(self._config.grace_ms / 1000)
-        self._pipeline = Pipeline(ctx, self._layers, self._bodies)
+        self._holds = Holds(self._layers)
+        self._pipeline = Pipeline(ctx, self._layers, self._bodies, self._holds)
 
     @asynccontextmanager
     async def start(self) -> AsyncIterator[None]:
@@ -98,6 +102,18 @@ class LayeredToolRuntime(ToolRuntime):
     def schemas(self, scope: object | None = None) -> list[ToolSchema]:
         """See `ToolRuntime.schemas`."""
         return [_schema_of(definition) for definition in self._layers.visible(scope).values()]
+
+    def hold(
+        self, names: Iterable[str], *, scope: object | None = None, owner: Fiber | None = None
+    ) -> AbstractContextManager[tuple[str, ...]]:
+        """See `ToolRuntime.hold`."""
+        return self._holds.of(names, scope, owner)
+
+    async def settle(
+        self, *, scope: object | None = None, signal: AbortSignal | None = None
+    ) -> None:
+        """See `ToolRuntime.settle`."""
+        await self._layers.swaps.settle(self._layers, scope, signal)
 
     def execution_mode(self, input: ToolInput) -> ExecutionMode:
         """See `ToolRuntime.execution_mode`."""

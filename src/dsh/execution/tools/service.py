@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from dsh.base.errors import DshError
+from dsh.base.errors import DshError, message_of
 from dsh.base.json import JsonObject, JsonValue, freeze, loads
 from dsh.base.signal import AbortSignal
 from dsh.base.values import value
@@ -21,6 +22,7 @@ from dsh.model.messages import CallId, ContentBlock, UserMessage
 
 if TYPE_CHECKING:
     from dsh.execution.agent.service import Agent
+    from dsh.kernel import Fiber
     from dsh.model.llm.service import ToolSchema
 
 RESERVED_TOOL_NAME = "run_code"
@@ -66,6 +68,27 @@ class ToolNotFound(DshError, LookupError):
         shown = tool if len(tool) <= _NAME_SHOWN else f"{tool[:_NAME_SHOWN]}..."
         super().__init__(f"unknown tool {shown!r}{hint}")
         self.tool, self.nearest = tool, nearest
+
+
+class ToolUnloaded(DshError, LookupError):
+    """The plugin of a tool went away under a call of a step that counted on it.
+
+    Attributes:
+        started: Whether the body had been invoked, and may have done part of its work.
+    """
+
+    code = "TOOL_UNLOADED"
+
+    def __init__(self, tool: str, *, cause: BaseException | None = None) -> None:
+        if cause is None:
+            text = "before this call could start, so nothing was done; call it again if it is back"
+        else:
+            text = (
+                "while this call ran, so it may have done part of its work; look at the state "
+                f"before repeating it ({message_of(cause)})"
+            )
+        super().__init__(f"tool {tool!r} was unloaded {text}")
+        self.tool, self.started = tool, cause is not None
 
 
 class ToolArgsError(DshError, ValueError):
@@ -389,6 +412,35 @@ class ToolRuntime(Service, ABC):
     @abstractmethod
     def schemas(self, scope: object | None = None) -> list[ToolSchema]:
         """What the model is told of every visible tool, sorted by name, detached."""
+
+    @abstractmethod
+    def hold(
+        self, names: Iterable[str], *, scope: object | None = None, owner: Fiber | None = None
+    ) -> AbstractContextManager[tuple[str, ...]]:
+        """Return what keeps the plugins of tools loaded while entered, for a grace at most.
+
+        For whoever tells a model of these tools and will run what it asks for. Entering gives the
+        names of those that cannot be kept, because their plugins are on their way out or have
+        just gone.
+
+        Args:
+            names: The tools.
+            scope: Whose view of the registry counts.
+            owner: The plugin whose unload would end the work; see ``Fiber.lease``.
+        """
+
+    @abstractmethod
+    async def settle(
+        self, *, scope: object | None = None, signal: AbortSignal | None = None
+    ) -> None:
+        """Wait while tools that a scope sees are being swapped, for a second at most.
+
+        For whoever is about to tell a model of its tools. A tool whose plugin is on its way out,
+        or is gone for less than that, may be back in the next moment.
+
+        Raises:
+            AbortedError: ``signal`` aborted first; or its reason, when that is an exception.
+        """
 
     @abstractmethod
     def execution_mode(self, input: ToolInput) -> ExecutionMode:
