@@ -135,7 +135,7 @@ def test_canonical_text_does_not_depend_on_key_order() -> None:
     assert json.canonical({"b": 1, "a": [2]}) == json.canonical({"a": [2], "b": 1})
 
 
-@pytest.mark.parametrize("text", [b"NaN", b"{", b"[1,]", b"-Infinity", b"", b'"\xff"'])
+@pytest.mark.parametrize("text", [b"NaN", b"{", b"[1,]", b"-Infinity", b"1e400", b"", b'"\xff"'])
 def test_text_that_is_not_json_raises_value_error(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         json.loads(text)

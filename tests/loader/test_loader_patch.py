@@ -224,3 +224,9 @@ def test_layers_are_one_pass_of_the_same_patches(tree: Rows, layers: list[Rows])
     assert layered == whole
     assert len(provenance) == len(whole)
     assert (tree, layers) == kept
+
+
+def test_an_id_that_is_there_twice_is_refused_below_a_group_that_is_one_by_name_alone() -> None:
+    below = {"id": "g", "name": "cordis:group", "config": [{"id": "a", "name": "x"}]}
+    with pytest.raises(PatchError, match='duplicate row id "a"'):
+        check_rows([{"id": "a", "name": "x"}, below], "the tree")

@@ -15,11 +15,10 @@ from dsh.loader.layers import (
     Provenance,
     apply_layers,
     field_origins,
-    holds_rows,
     without_ids,
 )
 from dsh.loader.profile import PATCH_FILE, Profile, open_profile
-from dsh.loader.rows import Row, check_rows
+from dsh.loader.rows import Row, check_rows, holds_rows
 from dsh.loader.yaml import load_yaml, read_text, read_yaml
 
 __all__ = [

@@ -6,11 +6,11 @@ from binascii import crc32
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from dsh.loader.aliases import GROUP, canonical, same_plugin
+from dsh.loader.aliases import same_plugin
 from dsh.loader.errors import PatchError
 from dsh.loader.expr import detach
 from dsh.loader.patch import PatchRun
-from dsh.loader.rows import Row, same
+from dsh.loader.rows import Row, holds_rows, same
 
 
 class Layer(NamedTuple):
@@ -108,11 +108,6 @@ def all_rows(rows: Sequence[Any]) -> Iterator[Row]:
             yield row
             if holds_rows(row) and isinstance(row.get("config"), list):
                 yield from all_rows(row["config"])
-
-
-def holds_rows(row: Row) -> bool:
-    """Tell whether a row's config, when it is a list, is one of rows."""
-    return bool(row.get("group")) or canonical(str(row.get("name"))) == GROUP
 
 
 def without_ids(rows: Sequence[Row], ids: frozenset[str]) -> list[Row]:

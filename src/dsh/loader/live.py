@@ -24,8 +24,8 @@ from dsh.loader.errors import ConfigFileError
 from dsh.loader.hmr.events import HMR_CONFIG_UPDATE_FAILED, ConfigUpdateFailed
 from dsh.loader.hmr.service import Hmr
 from dsh.loader.host import AppExit
-from dsh.loader.layers import all_rows, holds_rows
-from dsh.loader.rows import Row, same
+from dsh.loader.layers import all_rows
+from dsh.loader.rows import Row, holds_rows, same
 
 if TYPE_CHECKING:
     from dsh.kernel import Context, Fiber

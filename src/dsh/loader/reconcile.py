@@ -8,13 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dsh.kernel import DuplicateService, live_frames
-from dsh.loader.aliases import GROUP, canonical
 from dsh.loader.entry import Entry, stop_all
 from dsh.loader.errors import EntryError, PatchError
 from dsh.loader.expr import detach
 from dsh.loader.moves import put_back, settle_in, shift, shift_back
 from dsh.loader.rollback import Snapshot, bring_back, take_snapshot
-from dsh.loader.rows import Row, is_group
+from dsh.loader.rows import Row, holds_rows
 
 if TYPE_CHECKING:
     from dsh.loader.group import EntryGroup
@@ -345,5 +344,4 @@ def _duplicates(error: BaseException | None) -> Iterator[DuplicateService]:
 
 def _holds_rows(row: Row) -> bool:
     """Whether a row's config is a list of rows."""
-    holds = is_group(row) or canonical(str(row.get("name"))) == GROUP
-    return holds and isinstance(row.get("config"), list)
+    return holds_rows(row) and isinstance(row.get("config"), list)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dsh.base.text import did_you_mean
+from dsh.loader.aliases import GROUP, canonical
 from dsh.loader.errors import PatchError
 from dsh.loader.expr import Expr, find_expr
 
@@ -22,6 +23,11 @@ PATCH_FIELDS: Final = (*ROW_FIELDS, "insert", "merge")
 def is_group(row: Mapping[str, Any]) -> bool:
     """Tell whether a row's config is a list of rows."""
     return bool(row.get("group")) and not isinstance(row.get("group"), Expr)
+
+
+def holds_rows(row: Mapping[str, Any]) -> bool:
+    """Tell whether a row's config, when it is a list, is one of rows."""
+    return bool(row.get("group")) or canonical(str(row.get("name"))) == GROUP
 
 
 def label_of(row: Mapping[str, Any]) -> str:
@@ -54,7 +60,7 @@ def _check_list(rows: list[Any], where: str, seen: set[str]) -> None:
             raise PatchError(f'duplicate row id "{own}" in {where}')
         if own is not None:
             seen.add(own)
-        if is_group(row) and isinstance(row.get("config"), list):
+        if holds_rows(row) and isinstance(row.get("config"), list):
             _check_list(row["config"], f'group "{label_of(row)}"', seen)
 
 

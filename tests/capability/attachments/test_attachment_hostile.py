@@ -93,6 +93,27 @@ async def test_parts_without_pixels_carry_nothing_into_the_store(
     assert b"PK\5\6" not in await store.read_image(ref)
 
 
+async def test_a_frame_that_is_larger_than_the_header_says_is_not_decoded(
+    store: AttachmentStore,
+) -> None:
+    frame = b"," + struct.pack("<HHHH", 0, 0, 5000, 5000) + b"\0\x02\x02\x44\x01\0;"
+    data = b"GIF89a" + struct.pack("<HH", 8, 8) + b"\x80\0\0" + b"\0\0\0\xff\xff\xff" + frame
+    assert (probe(data).width, probe(data).height) == (8, 8)
+    with pytest.raises(AttachmentError, match="disagree about its size") as caught:
+        await store.validate_image(ImageInput(data, "image/gif"))
+    assert caught.value.code == "INVALID_IMAGE"
+
+
+async def test_broken_metadata_costs_neither_the_image_nor_a_warning(
+    store: AttachmentStore, recwarn: pytest.WarningsRecorder
+) -> None:
+    exif = b"Exif\0\0II*\0\x08\0\0\0\x05\0"
+    data = with_jpeg_segment(b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif)
+    ref = await store.save_image(ImageInput(data, JPEG))
+    assert b"Exif" not in await store.read_image(ref)
+    assert not recwarn.list
+
+
 async def test_an_unloading_store_stops_its_work_and_leaves_nothing(
     root: Context, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from attachment_pictures import MakeStore, encoded, noise, opened, shade
 
+from dsh.base.files import Disk, writing_through
 from dsh.capability.attachments import (
     AttachmentError,
     AttachmentStore,
@@ -176,6 +177,37 @@ async def test_a_write_that_fails_leaves_nothing_visible(
     assert all_files(v1) == []
     ref = await store.save_image(ImageInput(PICTURE, PNG))
     assert await store.read_image(ref) == PICTURE
+
+
+class Recorder(Disk):
+    """Keeps the order of what is asked of the disk."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def write(self, fd: int, data: memoryview) -> int:
+        self.calls.append("write")
+        return super().write(fd, data)
+
+    def sync(self, fd: int) -> None:
+        self.calls.append("sync folder" if stat.S_ISDIR(os.fstat(fd).st_mode) else "sync file")
+        super().sync(fd)
+
+    def link(self, source: Path, target: Path) -> None:
+        self.calls.append("link")
+        super().link(source, target)
+
+
+async def test_the_bytes_are_durable_before_their_name_and_the_name_before_the_reference(
+    store: AttachmentStore,
+) -> None:
+    with writing_through(recorder := Recorder()):
+        await store.save_image(ImageInput(PICTURE, PNG))
+        tail = recorder.calls[recorder.calls.index("write") :]
+        assert tail == ["write", "sync file", "link", "sync folder"]
+        recorder.calls.clear()
+        await store.save_image(ImageInput(PICTURE, PNG))
+        assert recorder.calls == ["sync folder"]
 
 
 async def test_a_file_system_without_links_is_enough(

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,11 +69,12 @@ def crashed(tmp_path: Path) -> Crashed:
 
 
 def journal_cuts(size: int) -> Iterator[int]:
-    """Yield each border of a frame, and some places in each frame."""
+    """Yield each border of a frame, and a place in each frame that is another one each time."""
     yield from (0, 1, _WAL_HEAD - 1)
-    parts = (0, 1, _FRAME_HEAD, 1777, _FRAME - 1)
-    for at in range(_WAL_HEAD, size + 1, _FRAME):
-        yield from (at + part for part in parts if at + part <= size)
+    inside = cycle((1, _FRAME_HEAD - 1, _FRAME_HEAD, 1777, _FRAME - 1))
+    for at in range(_WAL_HEAD, size, _FRAME):
+        yield from (at, at + next(inside))
+    yield size
 
 
 async def check(media: DatabaseCrash, crashed: Crashed) -> int:
@@ -126,6 +128,16 @@ async def test_a_cut_journal_keeps_every_commit_before_the_cut(
     assert set(survived) <= set(crashed.commits)
     if end == "cut":
         assert set(survived) == set(crashed.commits)
+
+
+@pytest.mark.timeout(60)
+async def test_leases_that_lost_their_end_cost_no_session(tmp_path: Path, crashed: Crashed) -> None:
+    journal = journal_of(crashed.folder / "sessions.db.leases").name
+    data = (crashed.folder / journal).read_bytes()
+    for place in list(journal_cuts(len(data)))[::3]:
+        media = crashed.again(tmp_path / f"{place}")
+        (media.path.parent / journal).write_bytes(data[:place])
+        assert await check(media, crashed) == crashed.commits[-1]
 
 
 @pytest.mark.timeout(60)

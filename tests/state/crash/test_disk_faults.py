@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import random
 import shutil
 import threading
 from collections.abc import Callable
@@ -98,8 +99,9 @@ def failed_with(reason: dict[str, object], says: str) -> None:
 
 async def keeps_what_it_acknowledged(agents: WorkingAgents, agent: Agent) -> None:
     """What a tool could rely on is stored, and what is stored is the log."""
-    stored = await agents.stored(agent.session.id)
-    assert len(stored) >= agents.acknowledged[agent.session.id]
+    acknowledged = agents.acknowledged.get(agent.session.id, 0)
+    stored = await agents.stored(agent.session.id) if acknowledged else []
+    assert len(stored) >= acknowledged
     assert stored == list(agent.session.events[: len(stored)])
 
 
@@ -293,3 +295,37 @@ async def test_a_disk_that_hangs_holds_up_its_session_alone(
             disk.go.set()
         assert await turn == {"kind": "completed"}
     await goes_on(agents, victim)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("seed", range(int(os.environ.get("DSH_FAULT_SEEDS", "3"))))
+async def test_whatever_fails_whenever_nothing_is_lost_and_all_goes_on(
+    agents: WorkingAgents, sessions: Path, seed: int
+) -> None:
+    dice = random.Random(seed)
+    several = [await agents.loop.agent(f"s{n}", meta={"cwd": f"/{n % 2}"}) for n in range(4)]
+    operations: list[Operation] = ["open", "write", "sync", "truncate", "link", "mkdir"]
+    for _ in range(6):
+        with faulty_disk() as disk:
+            for _ in range(dice.randrange(1, 5)):
+                disk.fail(
+                    dice.choice(operations),
+                    dice.choice([errno.EIO, errno.ENOSPC, errno.EROFS]),
+                    below=dice.choice([sessions, sessions / "--0--"]),
+                    room=dice.choice([0, 0, 30]),
+                    passes=dice.randrange(25),
+                    times=dice.randrange(1, 6),
+                )
+            kinds = [reason["kind"] for reason in await asyncio.gather(*map(agents.turn, several))]
+            assert set(kinds) <= {"completed", "error"}
+            for agent in several:
+                await keeps_what_it_acknowledged(agents, agent)
+    for agent in several:
+        await goes_on(agents, agent)
+    await agents.provider.dispose()
+    host = await Host(agents.medium).open()
+    for agent in several:
+        resumed = await host.resume(agent.session.id)
+        assert resumed.events[: agent.session.seq] == agent.session.events
+    await host.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -59,21 +58,24 @@ def run(scenario: str, store: Media, disk: Path, wrapper: list[str]) -> None:
 
 def small_disk(folder: Path) -> list[str]:
     """Return the words of a command that run another with a small disk mounted in a folder."""
-    wrapper = [*_IN_NAMESPACE, "sh", "-c", _MOUNT, str(folder), _SIZE]
-    try:
-        subprocess.run([*wrapper, "true"], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"nothing can be mounted here: {error}")
-    return wrapper
+    return possible([*_IN_NAMESPACE, "sh", "-c", _MOUNT, str(folder), _SIZE], "mount a disk")
 
 
 def without_privileges() -> list[str]:
     """Return the words of a command that run another for which permissions count."""
     if os.geteuid() != 0:
         return []
-    if shutil.which("setpriv") is None:
-        pytest.skip("root may write everywhere, and there is no setpriv to change that")
-    return ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--"]
+    words = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--"]
+    return possible(words, "drop what lets root write everywhere")
+
+
+def possible(wrapper: list[str], what: str) -> list[str]:
+    """Skip the test where such a command may not be run."""
+    try:
+        subprocess.run([*wrapper, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"nobody may {what} here: {error}")
+    return wrapper
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from dsh.base.files import fsync_dir, write_all, write_atomic
+from dsh.base.files import disk, fsync_dir, sync, write_all, write_atomic
 from dsh.base.json import dumps, loads
 from dsh.capability.attachments.pixels import Picture
 from dsh.capability.attachments.probe import NotAnImage, probe
@@ -111,14 +111,14 @@ class ObjectStore:
         try:
             _write_new(staged, data)
             try:
-                os.link(staged, path)
+                disk().link(staged, path)
             except FileExistsError:
                 if not self._is_there(path, digest, len(data)):
-                    os.replace(staged, path)
+                    disk().replace(staged, path)
             except OSError as error:
                 if error.errno not in _NO_LINKS:
                     raise
-                os.replace(staged, path)
+                disk().replace(staged, path)
         finally:
             staged.unlink(missing_ok=True)
         fsync_dir(path.parent)
@@ -210,10 +210,10 @@ def _read(path: Path, most: int) -> bytes:
 
 
 def _write_new(path: Path, data: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fd = disk().open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         write_all(fd, data)
-        os.fsync(fd)
+        sync(fd)
     finally:
         os.close(fd)
 

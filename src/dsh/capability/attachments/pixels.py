@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -139,6 +140,8 @@ def _decoded(data: bytes, facts: Probe) -> Image:
     """Decode the first frame; only the decoder of the format that was probed sees the data."""
     from PIL import Image
 
+    # What it warns of is either refused by us or of no use to who sent the image.
+    warnings.filterwarnings("ignore", module=r"PIL\.")
     try:
         image = Image.open(io.BytesIO(data), formats=[_FORMATS[facts.media_type]])
         _agree(image.size, (facts.width, facts.height))

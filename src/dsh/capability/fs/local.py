@@ -41,7 +41,7 @@ _MiB = 1 << 20
 class LocalFsConfig(BaseModel):
     """Where relative paths start, and what is kept for comparisons."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     cwd: Path | None = None
     """Base of relative paths that come without one; the working directory of the process."""

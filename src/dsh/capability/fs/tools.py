@@ -24,7 +24,7 @@ inject = (FileSystem, ToolRuntime, SystemPrompt, Inject.optional(SandboxPolicy))
 class Config(BaseModel):
     """Bounds of one ``read`` result."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     read_limit: PositiveInt = Field(default=2000, alias="readLimit")
     """Lines."""

@@ -34,7 +34,7 @@ _MAX_TIMER_MS = 2_147_483_647
 class Config(BaseModel):
     """Bounds of a search and of its result."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     sample_over_cap_glob_results: bool = Field(alias="sampleOverCapGlobResults")
     """Show files of every top-level entry when there are too many, instead of the first ones."""

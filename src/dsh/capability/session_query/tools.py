@@ -37,7 +37,7 @@ PROMPT = (
 class Config(BaseModel):
     """Bounds of the searches."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     max_search_results: PositiveInt = Field(default=100, alias="maxSearchResults")
     """The most hits that a search shows."""

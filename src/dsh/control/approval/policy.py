@@ -58,7 +58,7 @@ MEANING: dict[ApprovalPolicy, str] = {
 class ApprovalConfig(BaseModel):
     """Whether people are asked at all."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     policy: ApprovalPolicy = "ask"
     """``ask`` puts questions to answerers, ``never`` rejects each; a session may set its own."""

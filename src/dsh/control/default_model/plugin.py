@@ -16,7 +16,7 @@ _NAMESPACE = "agent-default-model"
 class DefaultModelConfig(BaseModel):
     """The route that agents take when nobody chose another."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     provider: str = Field(min_length=1)
     """Name of a registered model provider."""

@@ -64,7 +64,7 @@ _NO_SCOPE = _NoScope()
 class PromptConfig(BaseModel):
     """What every prompt of this deployment says."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     include_harness_identity: bool = Field(default=True, alias="includeHarnessIdentity")
     """Tell the model what it runs in."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 class ToolsConfig(BaseModel):
     """How tools are presented and how long they may take to stop."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     mode: PresentationMode = "native"
     """How tools reach the model; only ``native`` is built yet."""

@@ -48,6 +48,10 @@ def _problem(words: Words) -> str | None:
     if not words.verb:
         return "say what to do; try: dsh sessions list"
     count, verb = len(words.args), words.verb
+    if not all(words.args):
+        return "an empty word names no session; dsh sessions list shows all"
+    if verb == "export" and words.flag("--json") and words.value("--output") == "-":
+        return "standard output takes the session or --json, not both; name a file with --output"
     if verb in _MOST and count > _MOST[verb]:
         return f"unexpected {words.args[_MOST[verb]]!r} after {verb}"
     if count < _NEEDED.get(verb, 0):
@@ -75,7 +79,7 @@ def _told(text: str, home: Path) -> str:
 
 
 def _fail(problem: str) -> int:
-    from dsh.base.text import replace_surrogates
+    from dsh.product.sessions.terminal import label
 
-    sys.stderr.write(f"dsh sessions: {replace_surrogates(' '.join(problem.split()))}\n")
+    sys.stderr.write(f"dsh sessions: {label(' '.join(problem.split()))}\n")
     return 1

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dsh.base.errors import DshError
+from dsh.product.sessions.terminal import writing
 from dsh.state.log_export import archive_chunks, archive_name, log_lines, markdown_lines
 from dsh.state.titles.text import fold_session_title
 
@@ -31,6 +34,8 @@ class ExportFailed(DshError, OSError):
 
 _EXTENSIONS: Final = {"zip": "zip", "jsonl": "jsonl", "markdown": "md"}
 _MODE = 0o600
+_LONGEST_NAME: Final = 50
+"""Characters of the target's name in that of the temporary file, which is longer otherwise."""
 
 
 async def export(
@@ -60,31 +65,53 @@ async def export(
     parts = _parts(persistence, read_image, id, format)
     if target == "-":
         async for part in parts:
-            sys.stdout.buffer.write(part)
-        sys.stdout.buffer.flush()
+            with writing():
+                sys.stdout.buffer.write(part)
+        with writing():
+            sys.stdout.buffer.flush()
         return None
     name = archive_name(id, _EXTENSIONS[format])
     path = _free(Path(name)) if target is None else Path(target)
     if path.is_dir():
         path = _free(path / name)
-    await _write(path, parts)
+    await (_fill if _is_special(path) else _write)(path, parts)
     return str(path)
 
 
+def _is_special(path: Path) -> bool:
+    """Whether something is there that takes what is written, and must not give way to a file."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+async def _fill(path: Path, parts: AsyncIterator[bytes]) -> None:
+    """Write into a device or a pipe."""
+    try:
+        with path.open("wb", buffering=0) as file:
+            async for part in parts:
+                rest = memoryview(part)
+                while rest:
+                    rest = rest[file.write(rest) :]
+    except OSError as error:
+        raise ExportFailed(path, error.strerror or str(error)) from error
+
+
 async def _write(path: Path, parts: AsyncIterator[bytes]) -> None:
-    temp = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    place = Path(os.path.realpath(path))
+    temp = place.with_name(f".{place.name[:_LONGEST_NAME]}.{secrets.token_hex(6)}.tmp")
     try:
         fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
         with os.fdopen(fd, "wb") as file:
             async for part in parts:
                 file.write(part)
-        temp.replace(path)
+        temp.replace(place)
     except OSError as error:
-        temp.unlink(missing_ok=True)
         raise ExportFailed(path, error.strerror or str(error)) from error
-    except BaseException:
-        temp.unlink(missing_ok=True)
-        raise
+    finally:
+        with suppress(OSError):
+            temp.unlink()
 
 
 async def _parts(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dsh.base.errors import DshError, message_of
 from dsh.product.sessions.rows import facts_of, print_rows, row
-from dsh.product.sessions.terminal import one_line, printable, when, write_lines
+from dsh.product.sessions.terminal import label, one_line, when, write_lines
 from dsh.state.persistence.artifact.catalog import survey
 from dsh.state.titles.text import fold_session_title
 
@@ -66,15 +66,15 @@ def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def _line(each: dict[str, Any]) -> str:
     if each["id"] is None:
-        return f"damaged: {each['damage']}: {each['path']}"
+        return label(f"damaged: {each['damage']}: {each['path']}")
     count = "?" if each["events"] is None else str(each["events"])
     parts = [
-        printable(each["id"]),
+        label(each["id"]),
         when(each["createdAt"]),
         f"{count:>6} events",
-        printable(each["cwd"] or "-"),
+        label(each["cwd"] or "-"),
     ]
     if each["title"]:
         parts.append(one_line(each["title"], _TITLE_WIDTH))
     line = "  ".join(parts)
-    return f"{line}  (damaged: {each['damage']})" if each["damage"] else line
+    return f"{line}  (damaged: {label(each['damage'])})" if each["damage"] else line

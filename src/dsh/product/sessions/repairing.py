@@ -9,7 +9,7 @@ from dsh.base.errors import DshError, message_of
 from dsh.base.values import value
 from dsh.product.sessions.rows import print_rows, row, row_of
 from dsh.product.sessions.store import Found, find, id_of, opened
-from dsh.product.sessions.terminal import printable, write_lines
+from dsh.product.sessions.terminal import label, write_lines
 from dsh.state.persistence.artifact.aside import kept_aside, remove_unpublished
 from dsh.state.persistence.errors import SessionHeld
 
@@ -55,7 +55,7 @@ async def repair(words: Words, home: Path) -> int:
         print_rows(map(_repair_row, repairs))
     else:
         lines = [_repair_line(each) for each in repairs if asked or _is_news(each)]
-        lines += [f"removed {path}: nothing was ever committed to it" for path in swept]
+        lines += [f"removed {label(str(path))}: nothing was ever committed to it" for path in swept]
         write_lines(lines or ["all sessions are whole"])
     return 1 if any(each.problem for each in repairs) else 0
 
@@ -84,12 +84,12 @@ def _is_news(repair: _Repair) -> bool:
 
 
 def _repair_line(repair: _Repair) -> str:
-    name = printable(repair.found.id)
+    name = label(repair.found.id)
     if repair.problem is not None:
-        return f"{name}: cannot be repaired: {repair.problem}"
+        return f"{name}: cannot be repaired: {label(repair.problem)}"
     if repair.lost is not None:
         kept = f"; kept in {', '.join(repair.kept)}" if repair.kept else ""
-        return f"{name}: repaired; it had lost {repair.lost}{kept}"
+        return f"{name}: repaired; it had lost {label(f'{repair.lost}{kept}')}"
     return f"{name}: {'an interrupted turn was closed' if repair.closed else 'is whole'}"
 
 

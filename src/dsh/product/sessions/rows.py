@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dsh.base.json import dumps
-from dsh.product.sessions.terminal import write_lines
+from dsh.product.sessions.terminal import write_json
 
 if TYPE_CHECKING:
     from dsh.product.sessions.store import Found
@@ -34,4 +33,4 @@ def facts_of(seen: SessionInspection) -> dict[str, Any]:
 
 def print_rows(rows: Iterable[Mapping[str, Any]]) -> None:
     """Print objects as one list."""
-    write_lines([dumps(list(rows)).decode()])
+    write_json([list(rows)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dsh.product.sessions.terminal import Colours, one_line, printable, when
+from dsh.product.sessions.terminal import Colours, label, one_line, printable, when
 from dsh.state.log_export.transcript import transcript
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def transcript_lines(
     colours: Colours,
 ) -> Iterator[str]:
     """Yield the lines of a transcript: a head, then what was said and done."""
-    head = [printable(header["id"]), when(header["createdAt"]), printable(header.get("cwd", ""))]
+    head = [label(header["id"]), when(header["createdAt"]), label(header.get("cwd", ""))]
     yield colours.dim("  ".join(filter(None, head)))
     if title:
         yield colours.bold(one_line(title, _WIDTH))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from dsh.base.errors import DshError
 from dsh.base.text import did_you_mean
 from dsh.base.values import value
+from dsh.state.persistence.artifact.layout import decode_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -134,17 +135,18 @@ async def find(persistence: SessionPersistence, words: Sequence[str]) -> list[Fo
         NoSuchSession: a word names none, or several; says which are near.
     """
     stored = await persistence.survey()
-    known = {id_of(each): each for each in stored}
+    # A damaged copy must not stand for the session itself.
+    known = {id_of(each): each for each in sorted(stored, key=lambda each: each.damage is None)}
     ids = [await _resolved(persistence, word, known) for word in words]
     return [Found(each, known[each]) for each in dict.fromkeys(ids)]
 
 
 def id_of(stored: StoredSession) -> str:
-    """Return the id of a stored session, by its folder when its header cannot be read."""
-    if stored.header is not None:
-        return stored.header["id"]
+    """Return the id of a stored session, by its folder when its header is not to be trusted."""
     path = stored.path
-    return path.parent.name if path is not None and path.name.startswith("session.") else ""
+    if stored.damage is not None and path is not None and path.name.startswith("session."):
+        return decode_segment(path.parent.name)
+    return "" if stored.header is None else stored.header["id"]
 
 
 async def _resolved(persistence: SessionPersistence, word: str, known: Iterable[str]) -> str:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Final, TextIO
 
+from dsh.base.errors import DshError
+from dsh.base.json import dumps
 from dsh.base.text import replace_surrogates
 
 # All control characters but the tabulator and the line feed become visible.
@@ -15,6 +19,13 @@ _VISIBLE: Final = {
     **{code: 0x2400 + code for code in range(32) if code not in (9, 10)},
     127: 0x2421,
     **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
+}
+
+# What also breaks a line, and what turns the direction of the text after it.
+_ON_ONE_LINE: Final = {
+    9: 0x2409,
+    10: 0x240A,
+    **dict.fromkeys((0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD),
 }
 
 
@@ -29,10 +40,80 @@ def one_line(text: str, width: int) -> str:
     return flat if len(flat) <= width else flat[: width - 3] + "..."
 
 
+def label(text: str) -> str:
+    """Return a name, an id or a path as part of a line: it ends no line and hides no direction."""
+    return printable(text).translate(_ON_ONE_LINE)
+
+
+class OutputFailed(DshError, OSError):
+    """Standard output does not take what is printed."""
+
+    code = "OUTPUT_FAILED"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"cannot write the output: {reason}")
+        self.reason = reason
+
+
 def write_lines(lines: Iterable[str]) -> None:
-    """Print lines as they are."""
+    """Print lines as they are; what the terminal's encoding lacks is escaped.
+
+    Raises:
+        OutputFailed: a disk is full, or the like.
+    """
+    if sys.stdout is None:
+        return
+    encoding = _encoding()
     for line in lines:
-        print(replace_surrogates(line))
+        text = replace_surrogates(line).encode(encoding, "backslashreplace").decode(encoding)
+        with writing():
+            sys.stdout.write(text + "\n")
+    with writing():
+        sys.stdout.flush()
+
+
+def write_json(values: Iterable[object]) -> None:
+    """Print each value as a line of JSON, which any encoding of the terminal leaves JSON.
+
+    Raises:
+        OutputFailed: a disk is full, or the like.
+    """
+    texts = (dumps(each).decode() for each in values)
+    if _encoding().lower() not in {"utf-8", "utf8"}:
+        texts = (_BEYOND_ASCII.sub(_escaped, each) for each in texts)
+    write_lines(texts)
+
+
+_BEYOND_ASCII: Final = re.compile(r"[^\0-\x7f]")
+
+
+def _escaped(char: re.Match[str]) -> str:
+    units = char[0].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def _encoding() -> str:
+    return getattr(sys.stdout, "encoding", None) or "utf-8"
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Tell a failure to write to standard output from one to read a session."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _give_up_stdout()
+        raise OutputFailed(error.strerror or str(error)) from error
+
+
+def _give_up_stdout() -> None:
+    """Forget what is buffered; the interpreter would fail on it once more at its end."""
+    with suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
 
 
 def when(milliseconds: int) -> str:
@@ -52,6 +133,9 @@ class Colours:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         stream = stream or sys.stdout
+        if stream is None:
+            self.on = False
+            return
         plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
         self.on = stream.isatty() and not plain
 

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dsh.base.errors import DshError
-from dsh.base.json import dumps
 from dsh.product.sessions.exporting import export
 from dsh.product.sessions.listing import listed, print_list
 from dsh.product.sessions.repairing import repair
 from dsh.product.sessions.rows import facts_of, print_rows, row, row_of
 from dsh.product.sessions.showing import transcript_lines
 from dsh.product.sessions.store import find, images, opened
-from dsh.product.sessions.terminal import Colours, printable, write_lines
+from dsh.product.sessions.terminal import Colours, label, write_json, write_lines
 from dsh.state.log_export.transcript import transcript
 from dsh.state.session.fork import fork_stored
 from dsh.state.titles.text import fold_session_title
@@ -54,7 +53,7 @@ async def _show(words: Words, home: Path) -> int:
         (found,) = await find(persistence, words.args)
         seen = await persistence.inspect(found.id)
     if words.flag("--events"):
-        write_lines(dumps(event).decode() for event in seen.events)
+        write_json(seen.events)
     elif words.flag("--json"):
         entries = [_entry(entry) for entry in transcript(seen.events)]
         print_rows([row_of(found, seen, transcript=entries)])
@@ -80,7 +79,7 @@ async def _fork(words: Words, home: Path) -> int:
     if words.flag("--json"):
         print_rows([row(header, **facts_of(made))])
     else:
-        print(header["id"])
+        write_lines([header["id"]])
     return 0
 
 
@@ -93,29 +92,27 @@ async def _export(words: Words, home: Path) -> int:
             seen = await persistence.inspect(found.id)
             print_rows([row_of(found, seen, file=written)])
         elif target != "-":
-            print(written)
+            write_lines([str(written)])
     return 0
 
 
 async def _delete(words: Words, home: Path) -> int:
     async with _opened(words, home) as persistence:
         chosen = await find(persistence, words.args)
-        names = ", ".join(printable(found.id) for found in chosen)
+        names = ", ".join(label(found.id) for found in chosen)
         if not words.flag("--yes"):
             if not sys.stdin or not sys.stdin.isatty():
                 return _fail(f"deleting {names} cannot be undone; say --yes")
             if not _confirmed(names):
-                print("nothing was deleted")
+                write_lines(["nothing was deleted"])
                 return 1
         rows = []
         for found in chosen:
-            facts = {"title": None, "events": None, "damage": found.stored.damage}
-            if words.flag("--json") and found.stored.damage is None:
-                facts = facts_of(await persistence.inspect(found.id))
+            deleted = await listed(persistence, found.stored) if words.flag("--json") else {}
             await persistence.delete(found.id)
-            rows.append({**row(found.stored.header, **facts), "id": found.id})
+            rows.append({**deleted, "id": found.id})
             if not words.flag("--json"):
-                print(f"deleted {printable(found.id)}")
+                write_lines([f"deleted {label(found.id)}"])
     if words.flag("--json"):
         print_rows(rows)
     return 0
@@ -147,7 +144,7 @@ def _number(option: str, given: str | None) -> int | None:
 
 
 def _warn(text: str) -> None:
-    sys.stderr.write(f"dsh sessions: {printable(text)}\n")
+    sys.stderr.write(f"dsh sessions: {label(text)}\n")
 
 
 def _fail(problem: str) -> int:

@@ -59,7 +59,8 @@ def text_of_blocks(blocks: Iterable[Any]) -> str:
         if block.get("type") == "text":
             parts.append(str(block.get("text", "")))
         elif block.get("type") == "image":
-            parts.append(f"[image {block.get('attachment', {}).get('name', '')}".rstrip() + "]")
+            name = _fields(block.get("attachment")).get("name", "")
+            parts.append(f"[image {name}".rstrip() + "]")
     return "\n".join(parts)
 
 
@@ -104,13 +105,18 @@ def _assistant(
 
 
 def _end(event: Mapping[str, Any]) -> Iterator[Entry]:
-    reason = event["data"]["reason"]
+    reason = _fields(event["data"]["reason"])
     kind = str(reason.get("kind"))
     if kind == "completed":
         return
     detail = ""
     if kind == "error":
-        detail = f": {reason.get('error', {}).get('message', '')}"
+        detail = f": {_fields(reason.get('error')).get('message', '')}"
     elif kind == "aborted":
-        detail = f" ({reason.get('reason', {}).get('kind', '')})"
+        detail = f" ({_fields(reason.get('reason')).get('kind', '')})"
     yield Entry("end", event["seq"], event["time"], f"{kind}{detail}")
+
+
+def _fields(value: object) -> Mapping[str, Any]:
+    """Return an object of a payload; stored payloads are checked only where replaying needs it."""
+    return value if isinstance(value, Mapping) else {}

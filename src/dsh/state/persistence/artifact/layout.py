@@ -15,6 +15,7 @@ _NO_CWD = "_no-cwd"
 _SLUG_LENGTH = 251
 _SEPARATORS = re.compile(r"[/\\:]+")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+_ESCAPED = re.compile(r"~([0-9A-F]{4})")
 
 
 class Encoding(Enum):
@@ -35,6 +36,13 @@ def encode_segment(id: str) -> str:
     if id in (".", ".."):
         return id.replace(".", "~002E")
     return _UNSAFE.sub(_escape, id)
+
+
+def decode_segment(name: str) -> str:
+    """Return the id whose folder has a name; the name itself when it is nobody's folder."""
+    units = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), name)
+    id = units.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
+    return id if id and encode_segment(id) == name else name
 
 
 def project_key(cwd: str | None) -> str:
@@ -106,9 +114,17 @@ def session_dirs(project: Path) -> Iterator[Path]:
     Raises:
         OSError: the folder cannot be read.
     """
+    return (project / name for name in session_names(project))
+
+
+def session_names(project: Path) -> list[str]:
+    """Return the names of the session folders of a project folder.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
     with os.scandir(project) as entries:
-        names = sorted(entry.name for entry in entries if entry.is_dir())
-    return (project / name for name in names)
+        return sorted(entry.name for entry in entries if entry.is_dir())
 
 
 def artifacts_in(folder: Path) -> list[Path]:

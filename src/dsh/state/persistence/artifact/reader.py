@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
@@ -69,7 +72,7 @@ def read_log(path: Path) -> FileLog:
         OSError: the file cannot be read.
     """
     for attempt in range(_READ_ATTEMPTS):
-        with path.open("rb", buffering=0) as file:
+        with _opened(path) as file:
             before = FilePosition.of(path, os.fstat(file.fileno()))
             log: FileLog | None = None
             problem: PersistenceError | None = None
@@ -105,7 +108,7 @@ def read_header(path: Path) -> SessionHeader:
     whole = _first_frame if encoding_of(path) is Encoding.ZSTD else _first_line
     data = b""
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             while (line := whole(data)) is None:
                 chunk = file.read(max(_READ_SIZE, len(data)))
                 if not chunk or len(data) > _LONGEST_HEADER:
@@ -116,6 +119,21 @@ def read_header(path: Path) -> SessionHeader:
         raise SessionPersistenceCorruptionError(str(error), path=path) from error
     except UnreadableLog as error:
         raise error.at(path) from error
+
+
+def _opened(path: Path) -> FileIO:
+    """Open a file, and nothing that could wait for ever or never end."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
+    try:
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise SessionPersistenceCorruptionError("it is no regular file", path=path)
+        return FileIO(fd, "rb")
+    except BaseException:
+        os.close(fd)
+        raise
 
 
 def _read(path: Path, file: BinaryIO, position: FilePosition) -> FileLog:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dsh.base.clock import SYSTEM_CLOCK, Clock
 from dsh.base.files import sync
 from dsh.state.persistence.artifact.catalog import CatalogEntry, survey, survey_cwd
+from dsh.state.persistence.artifact.known import Known
 from dsh.state.persistence.artifact.layout import (
     Encoding,
     artifact_path,
@@ -61,6 +62,7 @@ class ArtifactStore:
         self.root = Path(os.path.abspath(root))
         if self.root.exists() and not self.root.is_dir():
             raise NotADirectoryError(f"the sessions root {str(self.root)!r} is not a folder")
+        self._known = Known()
         self._writer = ArtifactWriter(
             self.root, encoding, pack=pack, sync=sync, lease_s=lease_s, clock=clock
         )
@@ -154,11 +156,11 @@ class ArtifactStore:
 
     def survey(self) -> Iterable[CatalogEntry]:
         """Iterate over everything stored, with its headers."""
-        return survey(self.root)
+        return survey(self.root, known=self._known)
 
     def survey_cwd(self, cwd: str) -> Iterable[CatalogEntry]:
         """Iterate over the sessions of one working directory."""
-        return survey_cwd(self.root, cwd)
+        return survey_cwd(self.root, cwd, known=self._known)
 
     def _check_identity(self, path: Path, header: SessionHeader, id: str) -> None:
         if header["id"] != id:

@@ -104,11 +104,7 @@ class JsonlBackend:
 
 def _stored(entry: CatalogEntry) -> StoredEntry:
     location = SessionLocation("jsonl", entry.path)
-    if entry.header is None or entry.damage is not None:
+    position = entry.position
+    if position is None:
         return StoredEntry(entry.header, location, entry.damage)
-    try:
-        stat = entry.path.stat()
-    except OSError as error:  # it was removed or locked away since it was read
-        return StoredEntry(entry.header, location, error.strerror or str(error))
-    revision = FilePosition.of(entry.path, stat).revision
-    return StoredEntry(entry.header, location, None, revision, stat.st_mtime_ns)
+    return StoredEntry(entry.header, location, entry.damage, position.revision, position.mtime_ns)
