@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsh.context.session_reference.recall import Entry, fitted
+from dsh.context.session_reference.recall import Entry, conversation, fitted
 from dsh.context.session_reference.service import SessionReference, SessionReferenceError
 from dsh.context.session_reference.uri import (
     decode_session_reference_uri,
@@ -69,6 +69,24 @@ def test_a_mention_is_found_with_its_label(id: str, label: str) -> None:
     parsed = parse_session_reference_text(text)
     assert parsed.references == (SessionReference(id, shown),)
     assert parsed.text == f"see @{shown}, please"
+
+
+@pytest.mark.parametrize("begun", ["@[", "@[\\", "@[x](dsh-session:", "@[a]", "\\@["])
+def test_a_text_of_beginnings_of_links_is_read_once(begun: str) -> None:
+    text = f"dsh-session: {begun * 100_000}"
+    assert parse_session_reference_text(text) == (text, ())
+
+
+def test_a_link_that_is_not_closed_hides_no_other_mention() -> None:
+    uri = encode_session_reference_uri("s1")
+    for text in (f"@[a] {uri}", f"@[a {uri}", f"@[a](x) @[b]({uri})", f"@[b]({uri}"):
+        assert [each.session_id for each in parse_session_reference_text(text).references] == ["s1"]
+
+
+@pytest.mark.parametrize("payload", ["[" * 100_000, '{"a":' * 50_000, "9" * 5_000, "NaN"])
+def test_an_address_of_something_else_is_refused(payload: str) -> None:
+    with pytest.raises(SessionReferenceError):
+        decode_session_reference_uri(_encoded(payload))
 
 
 def test_a_bare_address_is_a_mention_too() -> None:
@@ -144,3 +162,9 @@ def test_what_cannot_be_made_to_fit_is_refused() -> None:
     with pytest.raises(SessionReferenceError, match="maxReferenceBytes") as error:
         fitted((Entry("user", "x" * 100),), 20)
     assert error.value.code == "SESSION_REFERENCE_BUDGET_EXCEEDED"
+
+
+def test_an_odd_block_of_a_stored_message_has_nothing_to_tell() -> None:
+    blocks = [{"x": 1}, {"type": "text", "text": 7}, {"type": "text", "text": "said"}]
+    data = {"content": blocks, "source": {"kind": "user"}}
+    assert conversation([{"type": "user/message", "data": data}]) == (Entry("user", "said"),)

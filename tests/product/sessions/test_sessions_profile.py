@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from sessions_home import SessionsHome, conversation
@@ -67,3 +69,27 @@ def test_a_store_that_does_not_run_says_why(here: SessionsHome) -> None:
     patch(here.folder, PATCH.replace("path: !!js dshHomePath('log/sessions.db')", "paths: x"))
     assert "path" in here.refused("list", "--profile", "headless")
     assert "nobody" in here.refused("list", "--profile", "nobody")
+
+
+def test_a_session_that_has_lost_its_header_is_told_of_and_hides_no_other(
+    here: SessionsHome,
+) -> None:
+    patch(here.folder, PATCH)
+    keep(here.folder, conversation("one"), conversation("two"))
+    with closing(sqlite3.connect(here.folder / "log" / "sessions.db")) as database:
+        database.execute("UPDATE sessions SET created_at = -5 WHERE id = 'one'")
+        database.commit()
+    of = ("--profile", "headless")
+    assert [row["id"] for row in here.rows("list", *of)] == ["two", None]
+    problem = "session header field 'createdAt' is not a non-negative integer"
+    (line,) = here.run("repair", *of, code=1).splitlines()
+    assert line.endswith(f"log/sessions.db: cannot be repaired: {problem}")
+    told = {row["id"]: row["damage"] for row in here.rows("repair", *of, code=1)}
+    assert told == {None: problem, "two": None}
+
+
+def test_the_patch_of_the_documentation_works(here: SessionsHome) -> None:
+    page = Path(__file__).parents[3] / "docs" / "persistence.md"
+    text = page.read_text("utf-8")
+    patch(here.folder, text.split("```yaml\n")[1].split("```")[0])
+    assert here.rows("list", "--profile", "headless") == []

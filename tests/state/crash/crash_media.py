@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import closing
@@ -13,6 +14,8 @@ from typing import Any, TypeAlias
 from dsh.state.persistence.artifact.layout import find_artifact
 from dsh.state.persistence.service import SessionDamage
 from dsh.testing.persistence.medium import Medium
+
+_PATIENCE_S = 20.0
 
 Rows: TypeAlias = Sequence[Any]
 """What is stored of a session: bytes of a file, or the rows of a table."""
@@ -34,6 +37,9 @@ class Media(ABC):
     @abstractmethod
     def another(self) -> Media:
         """Return an empty store of the same kind."""
+
+    def settle(self) -> None:  # noqa: B027 - on this machine a dead writer does nothing
+        """Wait until nothing is done any more for a writer that was killed."""
 
     def committed(self, stored: Rows, damage: SessionDamage | None) -> Rows:
         """Return what of it a repair must not touch."""
@@ -92,6 +98,20 @@ class ServerCrash(Media):
 
     def another(self) -> Media:
         return ServerCrash(self._dsn)
+
+    def settle(self) -> None:
+        import psycopg
+
+        # What the server got before its client died it may still be about to commit.
+        others = (
+            "SELECT count(*) FROM pg_stat_activity "
+            "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        )
+        end = time.monotonic() + _PATIENCE_S
+        with psycopg.connect(self._dsn, autocommit=True) as connection:
+            while connection.execute(others).fetchone() != (0,):
+                assert time.monotonic() < end, "the server still works for a client that is dead"
+                time.sleep(0.005)
 
     def stored(self, id: str) -> Rows:
         import psycopg

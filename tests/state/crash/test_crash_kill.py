@@ -58,6 +58,7 @@ class Crashes:
             time.sleep(self.dice.random() * (_PAUSE_S if answers else _BIRTH_S))
             child.kill()
             lines += child.stdout.read().split("\n")[:-1]  # what was not whole was not said
+        self.media.settle()
         for line in lines:
             name, events, digest = line.split()
             self.told[name] = Told(int(events), digest)

@@ -303,6 +303,22 @@ async def test_a_session_with_a_bad_header_is_listed_as_damaged_beside_the_other
         await other.persistence.inspect("new")
 
 
+async def test_a_listing_shows_each_header_as_it_is_now(host: Host, path: Path) -> None:
+    session = host.store.create("s", meta={"cwd": "/w"})
+    whole_turn(session)
+    await host.flush(session)
+    first, again = [(await host.persistence.all())[0] for _ in range(2)]
+    assert first is again
+    db = sqlite3.connect(path)
+    for change in ("cwd = '/v'", "created_at = 7", "created_at = -1"):
+        db.execute(f"UPDATE sessions SET {change}")
+        db.commit()
+        headers = [entry.header for entry in await host.persistence.survey()]
+        assert headers != [first]
+    db.close()
+    assert await host.persistence.all() == []
+
+
 async def test_a_cut_database_is_told_and_breaks_no_listing(
     host: Host, other: Host, path: Path
 ) -> None:

@@ -439,3 +439,18 @@ async def test_those_who_open_a_new_database_at_once_agree(tmp_path: Path) -> No
     assert (await content(units[0]))["items"] == {str(n): n for n in range(8)}
     for each in backends:
         await each.close()
+
+
+async def test_the_first_write_of_a_file_removes_what_killed_writers_left(tmp_path: Path) -> None:
+    left = tmp_path / ".notes.json.0123456789ab.tmp"
+    others = [tmp_path / ".notes.txt.0123456789ab.tmp", tmp_path / ".notes.json.mine.tmp"]
+    for path in (left, *others):
+        path.write_text("half")
+    backend = JsonFiles(tmp_path)
+    unit = await opened(backend)
+    await unit.load_all()
+    assert left.exists()
+    await unit.put_record("items", "a", 1)
+    assert not left.exists()
+    assert all(path.exists() for path in others)
+    await backend.close()

@@ -27,6 +27,7 @@ from dsh.state.query.service import (
     SessionSearch,
     SessionSearchHit,
 )
+from dsh.state.query.text import plain
 
 if TYPE_CHECKING:
     from dsh.base.json import JsonObject
@@ -139,7 +140,8 @@ async def _titles(query: SessionQuery, caller: Caller, ids: list[str]) -> dict[s
     for outcome in outcomes:
         if outcome.value is not None:
             caller.check(outcome.value.header)
-            titles[outcome.session_id] = outcome.value.title or "untitled"
+            # The title of a log that others wrote may hold lines that look like more hits.
+            titles[outcome.session_id] = plain(outcome.value.title or "") or "untitled"
         elif outcome.reason is not None:
             titles[outcome.session_id] = f"untitled ({safe_code(outcome.reason)})"
     return titles

@@ -178,8 +178,9 @@ def _entry(event: Mapping[str, Any]) -> Entry | None:
 
 
 def _made(role: str, message: Mapping[str, Any]) -> Entry | None:
-    texts = [block["text"] for block in message["content"] if block["type"] == "text"]
-    text = replace_surrogates("\n".join(texts)).strip()
+    # Stored blocks are checked only where replaying needs it; an odd one has nothing to tell.
+    texts = [block.get("text") for block in message["content"] if block.get("type") == "text"]
+    text = replace_surrogates("\n".join(each for each in texts if isinstance(each, str))).strip()
     return Entry(role, text) if text else None
 
 

@@ -12,9 +12,13 @@ from dsh.context.session_reference.service import SessionReference, SessionRefer
 
 SCHEME: Final = "dsh-session:"
 
-_LINK: Final = r"@\[(?P<label>(?:\\.|[^\\\]])*)\]\((?P<link>dsh-session:[^)]*)\)"
+# Whatever begins like a link is taken as far as it goes, so that no text is looked at twice.
+_LINK: Final = (
+    r"@\[(?P<label>(?:\\.|[^\\\]])*+)(?:\](?:\((?P<link>dsh-session:[^)]*+)(?P<closed>\)?))?)?"
+)
 _BARE: Final = r"(?<![\w:/.+-])(?P<bare>dsh-session:[A-Za-z0-9_-]+)"
 _MENTION: Final = re.compile(f"{_LINK}|{_BARE}", re.DOTALL)
+_BARE_ONLY: Final = re.compile(_BARE)
 
 
 class ParsedText(NamedTuple):
@@ -68,7 +72,14 @@ def parse_session_reference_text(text: str) -> ParsedText:
     found: list[SessionReference] = []
 
     def replace(match: re.Match[str]) -> str:
-        reference = _read(match)
+        if match["bare"] is None and not match["closed"]:
+            return _BARE_ONLY.sub(replace_bare, match[0])
+        return noted(match, _link(match) if match["bare"] is None else _bare(match))
+
+    def replace_bare(match: re.Match[str]) -> str:
+        return noted(match, _bare(match))
+
+    def noted(match: re.Match[str], reference: SessionReference | None) -> str:
         if reference is None:
             return match[0]
         found.append(reference)
@@ -77,11 +88,13 @@ def parse_session_reference_text(text: str) -> ParsedText:
     return ParsedText(_MENTION.sub(replace, text), tuple(found))
 
 
-def _read(match: re.Match[str]) -> SessionReference | None:
-    if (uri := match["link"]) is not None:
-        session_id = decode_session_reference_uri(uri)
-        label = re.sub(r"\\(.)", r"\1", match["label"], flags=re.DOTALL)
-        return SessionReference(session_id, " ".join(label.split()) or session_id)
+def _link(match: re.Match[str]) -> SessionReference:
+    session_id = decode_session_reference_uri(match["link"])
+    label = re.sub(r"\\(.)", r"\1", match["label"], flags=re.DOTALL)
+    return SessionReference(session_id, " ".join(label.split()) or session_id)
+
+
+def _bare(match: re.Match[str]) -> SessionReference | None:
     try:
         session_id = decode_session_reference_uri(match["bare"])
     except SessionReferenceError:

@@ -74,7 +74,10 @@ async def export(
     path = _free(Path(name)) if target is None else Path(target)
     if path.is_dir():
         path = _free(path / name)
-    await (_fill if _is_special(path) else _write)(path, parts)
+    if _is_special(path):
+        await _fill(path, parts)
+    else:
+        await _write(path, _followed(path), parts)
     return str(path)
 
 
@@ -84,6 +87,11 @@ def _is_special(path: Path) -> bool:
         return not stat.S_ISREG(path.stat().st_mode)
     except OSError:
         return False
+
+
+def _followed(path: Path) -> Path:
+    """Return the file behind links: writing to a link must not replace it."""
+    return Path(os.path.realpath(path))
 
 
 async def _fill(path: Path, parts: AsyncIterator[bytes]) -> None:
@@ -98,8 +106,7 @@ async def _fill(path: Path, parts: AsyncIterator[bytes]) -> None:
         raise ExportFailed(path, error.strerror or str(error)) from error
 
 
-async def _write(path: Path, parts: AsyncIterator[bytes]) -> None:
-    place = Path(os.path.realpath(path))
+async def _write(path: Path, place: Path, parts: AsyncIterator[bytes]) -> None:
     temp = place.with_name(f".{place.name[:_LONGEST_NAME]}.{secrets.token_hex(6)}.tmp")
     try:
         fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)

@@ -62,6 +62,8 @@ async def repair(words: Words, home: Path) -> int:
 
 async def _repaired(persistence: SessionPersistence, found: Found, *, quiet: bool) -> _Repair:
     path = found.stored.path
+    if not found.id:
+        return _Repair(found, problem=found.stored.damage)
     before = set(kept_aside(path)) if path is not None else set()
     try:
         physical = len((await persistence.read_from(found.id, 0))[1])
@@ -84,7 +86,7 @@ def _is_news(repair: _Repair) -> bool:
 
 
 def _repair_line(repair: _Repair) -> str:
-    name = label(repair.found.id)
+    name = label(repair.found.id or str(repair.found.stored.path))
     if repair.problem is not None:
         return f"{name}: cannot be repaired: {label(repair.problem)}"
     if repair.lost is not None:
@@ -98,5 +100,5 @@ def _repair_row(repair: _Repair) -> dict[str, Any]:
     stored, seen = repair.found.stored, repair.seen
     if seen is None:
         unknown = {"title": None, "events": None, "damage": repair.problem}
-        return {**row(stored.header, **unknown), "id": repair.found.id, **facts}
+        return {**row(stored.header, **unknown), "id": repair.found.id or None, **facts}
     return row_of(repair.found, seen, **facts)

@@ -52,7 +52,8 @@ class SessionStore(Service, ABC):
         """Build a session that is not live yet.
 
         Args:
-            id: Its id; a free ``session-<n>`` when absent.
+            id: Its id; when absent a ``session-<n>`` that no live session has. A stored one may
+                have it, so whoever keeps sessions names them.
             seed: Events to start from.
             meta: Facts for its header.
 
@@ -86,7 +87,7 @@ class SessionStore(Service, ABC):
         Args:
             source: A live session, or its id.
             boundary: The ``seq`` of the last event taken; the last one when absent.
-            child_session_id: Its id; a free ``session-<n>`` when absent.
+            child_session_id: Its id; as in `prepare` when absent.
 
         Raises:
             SessionForkError: the id is taken, the source is not live, or the boundary is no

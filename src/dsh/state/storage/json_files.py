@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dsh.base.files import FileLock, write_atomic
+from dsh.base.files import FileLock, sweep_unfinished, write_atomic
 from dsh.base.json import loads, pretty
 from dsh.state.storage.errors import (
     MalformedMedium,
@@ -146,6 +146,7 @@ class _File:
         self.unit = unit
         self._document: Mapping[str, Any] = _empty(unit)
         self._digest = b""
+        self._swept = False
 
     def look(self) -> None:
         """Take over what somebody else wrote; a file that went away changes nothing."""
@@ -174,6 +175,9 @@ class _File:
     def _change(self, edit: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(self.path):
+            if not self._swept:
+                sweep_unfinished(self.path)
+                self._swept = True
             self.look()
             changed = edit(self._document)
             if changed is self._document:

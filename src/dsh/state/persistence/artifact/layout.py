@@ -41,8 +41,8 @@ def encode_segment(id: str) -> str:
 def decode_segment(name: str) -> str:
     """Return the id whose folder has a name; the name itself when it is nobody's folder."""
     units = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), name)
-    id = units.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
-    return id if id and encode_segment(id) == name else name
+    decoded = units.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
+    return decoded if decoded and encode_segment(decoded) == name else name
 
 
 def project_key(cwd: str | None) -> str:

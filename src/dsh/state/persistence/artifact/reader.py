@@ -124,16 +124,13 @@ def read_header(path: Path) -> SessionHeader:
 def _opened(path: Path) -> FileIO:
     """Open a file, and nothing that could wait for ever or never end."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
-    try:
-        mode = os.fstat(fd).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(mode):
-            raise SessionPersistenceCorruptionError("it is no regular file", path=path)
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
         return FileIO(fd, "rb")
-    except BaseException:
-        os.close(fd)
-        raise
+    os.close(fd)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise SessionPersistenceCorruptionError("it is no regular file", path=path)
 
 
 def _read(path: Path, file: BinaryIO, position: FilePosition) -> FileLog:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from dsh.state.persistence.errors import PersistenceError
@@ -23,6 +24,7 @@ _FIELDS: Final = {
     "delegationDepth": "delegation_depth",
     "agentPreset": "agent_preset",
 }
+_REMEMBERED: Final = 10_000
 COLUMNS: Final = ", ".join(_FIELDS.values())
 """The columns of a header, in order."""
 MARKS: Final = ", ".join(
@@ -60,6 +62,12 @@ def read_header(row: Sequence[Any]) -> SessionHeader:
         SessionFormatUnsupportedError: the version is not the one of this build.
         SessionPersistenceCorruptionError: it is not a header.
     """
+    return _read(*row)
+
+
+# A header never changes and is frozen, and the same columns are listed again and again.
+@lru_cache(maxsize=_REMEMBERED, typed=True)
+def _read(*row: Any) -> SessionHeader:
     record = {
         field: found.decode("utf-8", "surrogatepass") if isinstance(found, bytes) else found
         for field, found in zip(_FIELDS, row, strict=True)
