@@ -203,6 +203,28 @@ async def test_an_id_that_is_stored_already_is_a_collision(home: Home, again: Ho
     assert home.stored("s") == list(first.events)
 
 
+@pytest.mark.parametrize("other", [True, "1", 2])
+async def test_a_log_that_differs_in_its_data_alone_is_a_collision(
+    home: Home, again: Home, other: Any
+) -> None:
+    first = home.store.create("s", seed=[_todo(1)])
+    await home.store.flush(first)
+    await home.fiber.dispose()
+    second = again.store.prepare("s", seed=[_todo(other)])
+    detach = again.store.enter(second)
+    again.store.announce(second)
+    with pytest.raises(SessionConflict, match="another history"):
+        await again.store.flush(second)
+    detach()
+    with pytest.raises(ExceptionGroup, match="jsonl dispose failed"):
+        await again.persistence._coordinator.close()
+    assert home.stored("s") == list(first.events)
+
+
+def _todo(value: Any) -> Any:
+    return {"type": "todo/write", "seq": 0, "time": 1, "data": {"todos": [{"x": value}]}}
+
+
 async def test_reloading_the_provider_goes_on_where_it_was(home: Home) -> None:
     session = home.store.create("s")
     whole_turn(session)

@@ -168,3 +168,9 @@ def test_an_odd_block_of_a_stored_message_has_nothing_to_tell() -> None:
     blocks = [{"x": 1}, {"type": "text", "text": 7}, {"type": "text", "text": "said"}]
     data = {"content": blocks, "source": {"kind": "user"}}
     assert conversation([{"type": "user/message", "data": data}]) == (Entry("user", "said"),)
+
+
+def test_many_summaries_are_measured_once_each() -> None:
+    with pytest.raises(SessionReferenceError) as error:
+        fitted((Entry("checkpoint", "x" * 2_000),) * 10_000, 65_536)
+    assert error.value.code == "SESSION_REFERENCE_BUDGET_EXCEEDED"

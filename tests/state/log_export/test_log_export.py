@@ -197,6 +197,7 @@ async def test_the_next_part_is_made_when_it_is_asked_for(place: Place) -> None:
 def test_names_are_safe() -> None:
     assert archive_name("session-1") == "dsh-session-session-1.zip"
     assert archive_name("../a b/\ud800") == "dsh-session-___a_b__.zip"
+    assert len(archive_name("a" * 300)) < 255
 
 
 def test_lines_are_those_of_the_stored_format() -> None:

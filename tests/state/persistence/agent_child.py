@@ -2,7 +2,8 @@
 
 ``open ID`` resumes or creates a session, ``turn ID`` lets its agent do a turn, ``flush ID`` makes
 it durable. The answers are the number of events or the code of the error, why the turn ended, and
-the code of the error or ``null``, as JSON. A turn calls a tool once, which says ``"working"`` and ends with the next line.
+the code of the error or ``null``, as JSON. A turn calls a tool once, which says ``"working"`` and
+ends with the next line.
 """
 
 from __future__ import annotations

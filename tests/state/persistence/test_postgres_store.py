@@ -141,6 +141,35 @@ async def test_a_commit_in_doubt_alone_is_not_written_again(unheard: Unheard) ->
     await backend.close()
 
 
+async def test_a_host_that_falls_silent_in_a_transaction_blocks_no_other(
+    postgres: PostgresServer,
+) -> None:
+    async def dsn() -> str:
+        return postgres.dsn
+
+    schema = f"t{secrets.token_hex(6)}"
+    silent = Connections(dsn, schema, 1, 10, silence_s=0.2)
+    other = PostgresBackend(Connections(dsn, schema, 1, 10), lease_s=0.1)
+    session = Session.create("s")
+    whole_turn(session)
+    lease, _ = await other.create(session.header, session.events)
+    await other.let_go(lease)
+
+    async def write_and_fall_silent() -> None:
+        async with silent.transaction() as db:
+            await db.execute(f"UPDATE {schema}.sessions SET revision = 9")  # type: ignore[arg-type]
+            async with asyncio.timeout(10):
+                assert await other.hold("s") is not None
+
+    with pytest.raises(ServerFailed, match="idle-in-transaction timeout"):
+        await write_and_fall_silent()
+    log = await other.load("s")
+    assert log is not None
+    assert log.position.number == 1
+    await silent.close()
+    await other.close()
+
+
 async def test_a_server_that_is_away_fails_the_flush_and_not_the_session(
     host: Host, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

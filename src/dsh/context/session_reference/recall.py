@@ -133,10 +133,11 @@ def fitted(entries: tuple[Entry, ...], max_bytes: int) -> tuple[tuple[Entry, ...
             kept.append(entry)
     if excess <= 0:
         return tuple(kept), False
-    for at in sorted(range(len(kept)), key=lambda at: -kept[at].encoded_bytes):
-        room = max_bytes - _size(kept) + kept[at].encoded_bytes
-        kept[at] = _shortened(kept[at], room)
-        if _size(kept) <= max_bytes:
+    sizes = [entry.encoded_bytes for entry in kept]
+    for at in sorted(range(len(kept)), key=lambda at: -sizes[at]):
+        kept[at] = _shortened(kept[at], sizes[at] - excess)
+        excess += kept[at].encoded_bytes - sizes[at]
+        if excess <= 0:
             return tuple(kept), True
     raise SessionReferenceError(
         "SESSION_REFERENCE_BUDGET_EXCEEDED",

@@ -135,10 +135,14 @@ VERBS: Final[dict[str, Callable[[Words, Path], Coroutine[Any, Any, int]]]] = {
 """Each verb; returns the exit code."""
 
 
+_MOST_DIGITS: Final = 16
+"""Of the largest number that an event can have."""
+
+
 def _number(option: str, given: str | None) -> int | None:
     if given is None:
         return None
-    if not (given.isascii() and given.isdigit()):
+    if not (given.isascii() and given.isdigit() and len(given) <= _MOST_DIGITS):
         raise BadNumber(option, given)
     return int(given)
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST = 200
+"""Characters of an id in a file name, which file systems bound at 255 bytes."""
 _EXTENSIONS = {
     "image/png": "png",
     "image/jpeg": "jpg",
@@ -21,8 +23,8 @@ def safe_name(id: str) -> str:
 
 
 def archive_name(id: str, extension: str = "zip") -> str:
-    """Return the file name of an exported session."""
-    return f"dsh-session-{safe_name(id)}.{extension}"
+    """Return the file name of an exported session; a very long id is cut."""
+    return f"dsh-session-{safe_name(id)[:_LONGEST]}.{extension}"
 
 
 def media_name(ref: Mapping[str, Any]) -> str:

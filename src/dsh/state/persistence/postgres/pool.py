@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from dsh.state.persistence.lease import DEFAULT_LEASE_S
 from dsh.state.persistence.postgres.errors import ServerFailed, ServerUnusable
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class Connections:
         schema: The schema of the tables; a plain name.
         size: How many connections there are at most.
         timeout_s: How long to wait for one.
+        silence_s: How long a host may say nothing inside a transaction, as one does that is
+            stopped; then the server undoes the transaction, and others may go on.
 
     Attributes:
         schema: The schema of the tables.
@@ -55,12 +58,14 @@ class Connections:
         schema: str,
         size: int,
         timeout_s: float,
+        silence_s: float = DEFAULT_LEASE_S,
     ) -> None:
         self.schema = schema
         self.source = ""
         self._find_dsn = find_dsn
         self._size = size
         self._timeout_s = timeout_s
+        self._silence_ms = int(silence_s * 1000)
         self._pool: AsyncConnectionPool[Any] | None = None
         self._where = "an unknown address"
         self._opening = asyncio.Lock()
@@ -155,7 +160,7 @@ class Connections:
             min_size=1,
             max_size=self._size,
             timeout=self._timeout_s,
-            configure=_configure,
+            configure=self._configure,
             name="dsh-sessions",
             open=False,
         )
@@ -188,11 +193,12 @@ class Connections:
                 )
             self.source = f"postgres:store:{store_id}"
 
-
-async def _configure(connection: AsyncConnection[Any]) -> None:
-    # Whatever the role's own settings say: an acknowledged event is on disk.
-    await connection.execute("SET synchronous_commit TO on")
-    await connection.commit()
+    async def _configure(self, connection: AsyncConnection[Any]) -> None:
+        # Whatever the role's own settings say: an acknowledged event is on disk.
+        await connection.execute("SET synchronous_commit TO on")
+        silence = f"SET idle_in_transaction_session_timeout TO {self._silence_ms:d}"
+        await connection.execute(silence.encode())
+        await connection.commit()
 
 
 def _address(dsn: str) -> str:

@@ -14,6 +14,8 @@ from dsh.state.persistence.provider import KeptSessions
 if TYPE_CHECKING:
     from dsh.kernel import Context
 
+_SHORTEST_SILENCE_S = 5.0
+
 
 class PostgresPersistence(KeptSessions):
     """Sessions as rows of one PostgreSQL database that many hosts share.
@@ -39,10 +41,15 @@ class PostgresPersistence(KeptSessions):
                 )
             return dsn
 
+        lease_s = config.lease_ms / 1000
         server = Connections(
-            find_dsn, config.schema_name, config.pool_size, config.connect_timeout_ms / 1000
+            find_dsn,
+            config.schema_name,
+            config.pool_size,
+            config.connect_timeout_ms / 1000,
+            max(lease_s, _SHORTEST_SILENCE_S),
         )
-        super().__init__(ctx, config, PostgresBackend(server, config.lease_ms / 1000))
+        super().__init__(ctx, config, PostgresBackend(server, lease_s))
 
 
 async def _look_up(ctx: Context, name: str) -> str | None:
