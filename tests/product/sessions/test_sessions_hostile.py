@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -14,6 +15,7 @@ import pytest
 from sessions_home import SessionsHome, conversation, entitle
 
 from dsh.product.sessions.cli import main
+from dsh.product.sessions.terminal import OutputFailed
 from dsh.state.persistence.artifact.layout import Encoding, decode_segment, encode_segment
 
 
@@ -171,16 +173,20 @@ def test_standard_output_takes_one_thing(here: SessionsHome) -> None:
     assert "not both" in here.refused("export", "one", "-o", "-", "--json")
 
 
+class _Full(io.BytesIO):
+    def write(self, data: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def test_output_that_nothing_takes_is_told_as_such(
-    here: SessionsHome, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: SessionsHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.store(conversation("one"))
     for words in (["list"], ["show", "one"], ["export", "one", "-o", "-"]):
-        with Path("/dev/full").open("w") as full, monkeypatch.context() as patch:
-            patch.setattr("sys.stdout", full)
-            assert main(words) == 1
-        said = capsys.readouterr().err
-        assert said == "dsh sessions: cannot write the output: No space left on device\n"
+        with monkeypatch.context() as patch:
+            patch.setattr("sys.stdout", io.TextIOWrapper(_Full(), write_through=True))
+            with pytest.raises(OutputFailed, match="cannot write the output: No space left"):
+                main(words)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])

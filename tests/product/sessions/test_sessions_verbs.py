@@ -177,7 +177,9 @@ def test_a_fork_has_the_history_up_to_a_turn_and_prints_its_id(here: SessionsHom
     assert (row["parentSession"], row["events"]) == (child, 9)
 
 
-@pytest.mark.parametrize(("at", "match"), [("x", "'x'"), ("-1", "needs"), ("1.5", "'1.5'")])
+@pytest.mark.parametrize(
+    ("at", "match"), [("x", "'x'"), ("-1", "needs"), ("1.5", "'1.5'"), ("9" * 5_000, "needs")]
+)
 def test_a_bad_fork_position_is_named(here: SessionsHome, at: str, match: str) -> None:
     here.store(conversation("one"))
     assert match in here.refused("fork", "one", "--at", at)

@@ -25,6 +25,7 @@ def main(argv: list[str]) -> int:
     """
     from dsh.base.errors import DshError
     from dsh.loader.home import resolve_dsh_home
+    from dsh.product.sessions.terminal import OutputFailed
 
     home = resolve_dsh_home()
     try:
@@ -35,7 +36,8 @@ def main(argv: list[str]) -> int:
         if (problem := _problem(words)) is not None:
             return _fail(problem)
         return _run(words, home)
-    except BrokenPipeError:
+    except (BrokenPipeError, OutputFailed):
+        # The launcher tells of these, and keeps the interpreter from flushing once more.
         raise
     except (WordsError, DshError) as error:
         return _fail(_told(str(error), home))

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Final, TextIO
 
@@ -52,7 +52,7 @@ class OutputFailed(DshError, OSError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"cannot write the output: {reason}")
-        self.reason = reason
+        self.strerror = reason
 
 
 def write_lines(lines: Iterable[str]) -> None:
@@ -104,16 +104,7 @@ def writing() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        _give_up_stdout()
         raise OutputFailed(error.strerror or str(error)) from error
-
-
-def _give_up_stdout() -> None:
-    """Forget what is buffered; the interpreter would fail on it once more at its end."""
-    with suppress(OSError, ValueError):
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)
 
 
 def when(milliseconds: int) -> str:

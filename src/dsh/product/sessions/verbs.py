@@ -32,7 +32,7 @@ class BadNumber(DshError, ValueError):
     code = "SESSION_EVENT_NUMBER"
 
     def __init__(self, option: str, given: str) -> None:
-        super().__init__(f"{option} needs the number of an event, got {given!r}")
+        super().__init__(f"{option} needs the number of an event, got {given[:40]!r}")
         self.option = option
         self.given = given
 
