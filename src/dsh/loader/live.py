@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 _WATCHER: Final = "dsh.loader.hmr"
 """Where the plugins live that provide the service ``hmr``."""
 
+_SETTLE_S: Final = 0.03
+_MOST_READS: Final = 20
+
 
 class UserLayers:
     """Applies the user's patch files anew whenever one of them changes.
@@ -142,8 +145,7 @@ class UserLayers:
     async def _refresh(self) -> None:
         changed: list[UserFile] = []
         try:
-            # In a thread: a file may lie where reading takes long.
-            files = await asyncio.to_thread(self.current.read_files)
+            files = await self._read_settled()
             texts = [each.text for each in files]
             if texts == self._refused_texts:
                 return
@@ -157,6 +159,28 @@ class UserLayers:
         except Exception as error:
             if not self._going():
                 await self._refused(error, changed)
+
+    async def _read_settled(self) -> tuple[UserFile, ...]:
+        """Read until two readings agree: whoever writes may be in the middle of it."""
+        before = await self._read()
+        for _ in range(_MOST_READS):
+            if not isinstance(before, Exception) and before == self.current.files:
+                break
+            await asyncio.sleep(_SETTLE_S)
+            found = await self._read()
+            if found == before or str(found) == str(before):
+                break
+            before = found
+        if isinstance(before, Exception):
+            raise before
+        return before
+
+    async def _read(self) -> tuple[UserFile, ...] | Exception:
+        try:
+            # In a thread: a file may lie where reading takes long.
+            return await asyncio.to_thread(self.current.read_files)
+        except Exception as error:
+            return error
 
     async def _apply(self, fresh: Composition, changed: list[UserFile]) -> None:
         loader = self._loader
