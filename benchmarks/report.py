@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 
@@ -62,3 +64,20 @@ def table(rows: Sequence[Sequence[str]]) -> None:
             cell.ljust(widths[0]) if i == 0 else cell.rjust(widths[i]) for i, cell in enumerate(row)
         )
         print("  ".join([first, *rest]))
+
+
+@asynccontextmanager
+async def lag_of_the_loop(lags: list[float]) -> AsyncIterator[None]:
+    """Note how late, in milliseconds, a task wakes that sleeps for one."""
+
+    async def watch() -> None:
+        while True:
+            start = time.perf_counter()
+            await asyncio.sleep(0.001)
+            lags.append((time.perf_counter() - start - 0.001) * 1000)
+
+    task = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        task.cancel()

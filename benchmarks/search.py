@@ -12,8 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ from dsh.state.session.events import (
 from dsh.state.session.service import SessionStore
 from dsh.state.session.session import Session
 from dsh.state.session.store import LocalSessionStore
-from report import table
+from report import lag_of_the_loop, table
 
 SESSIONS = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
 TURNS = 20
@@ -76,23 +75,6 @@ async def fill(persistence: SessionPersistence) -> list[str]:
         found = map(searchable_text, session.events)
         texts += [folded(plain(text)) for text in found if text is not None]
     return texts
-
-
-@asynccontextmanager
-async def lag_of_the_loop(lags: list[float]) -> AsyncIterator[None]:
-    """Note how late a task wakes that sleeps for a millisecond."""
-
-    async def watch() -> None:
-        while True:
-            start = time.perf_counter()
-            await asyncio.sleep(0.001)
-            lags.append((time.perf_counter() - start - 0.001) * 1000)
-
-    task = asyncio.create_task(watch())
-    try:
-        yield
-    finally:
-        task.cancel()
 
 
 async def median_ms(work: Callable[[], Awaitable[object]]) -> float:

@@ -15,8 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from dsh.model.chunks import text_delta
 from dsh.model.messages import SessionId, create_user_message
 from dsh.state.session.events import ASSISTANT_CHUNK, AssistantChunkData
 from dsh.state.session.service import SessionStore
-from report import compiled, table
+from report import compiled, lag_of_the_loop, table
 
 STREAMS = 50
 IDLE = 1_000
@@ -107,23 +106,6 @@ def quantile(values: Sequence[float], part: float) -> float:
 def spread(values: Sequence[float]) -> list[float]:
     """Return the median, the 99th percentile and the worst."""
     return [quantile(values, 0.5), quantile(values, 0.99), max(values)]
-
-
-@asynccontextmanager
-async def lag_of_the_loop(lags: list[float]) -> AsyncIterator[None]:
-    """Note how late, in milliseconds, a task wakes that sleeps for one."""
-
-    async def watch() -> None:
-        while True:
-            start = time.perf_counter()
-            await asyncio.sleep(0.001)
-            lags.append((time.perf_counter() - start - 0.001) * 1000)
-
-    task = asyncio.create_task(watch())
-    try:
-        yield
-    finally:
-        task.cancel()
 
 
 async def streaming(folder: Path, store: str) -> dict[str, Any]:

@@ -75,9 +75,5 @@ def rows_by_id(rows: Sequence[Row]) -> dict[str, Row]:
     return found
 
 
-def _differing(left: Row, right: Row) -> set[str]:
-    return {key for key in {*left, *right} if not same(left.get(key), right.get(key))}
-
-
 def _is_list(row: Row) -> bool:
     return is_group(row) and isinstance(row.get("config"), list)

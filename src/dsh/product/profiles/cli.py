@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-_DEFAULT_BUNDLES = ("base",)
-
 
 def main(argv: list[str]) -> int:
     """Run ``dsh profile``.
@@ -102,14 +100,10 @@ def _row(name: str, home: Path) -> dict[str, Any]:
 
 
 def _new(name: str, home: Path, bundles: Sequence[str]) -> int:
-    from dsh.loader.bundle import load_bundle
     from dsh.loader.home import display_home
-    from dsh.loader.profile import check_profile_name, create_profile
+    from dsh.loader.profile import DEFAULT_BUNDLES, create_profile
 
-    check_profile_name(name)
-    listed = tuple(dict.fromkeys(bundles)) or _DEFAULT_BUNDLES
-    for each in listed:
-        load_bundle(each, name, home / "profiles" / name)
+    listed = tuple(dict.fromkeys(bundles)) or DEFAULT_BUNDLES
     folder = create_profile(name, home, listed)
     place = str(folder).replace(str(home), display_home(home))
     print(f"made profile {name} with {', '.join(listed)} in {place}")
