@@ -7,7 +7,19 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ORDER = ("startup", "kernel", "loader", "log", "resume", "search", "sessions", "loop", "headless")
+ORDER = (
+    "startup",
+    "kernel",
+    "loader",
+    "log",
+    "resume",
+    "search",
+    "sessions",
+    "loop",
+    "agents",
+    "tools",
+    "headless",
+)
 
 
 def main(names: list[str]) -> int:

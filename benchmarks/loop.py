@@ -1,7 +1,9 @@
-"""Measure the loop's own work: steps in one turn, chunks of one reply, initiator boundaries.
+"""Measure the loop's own work in a step, beside other agent frameworks, and in a streamed chunk.
 
-Run ``python benchmarks/loop.py [--json]``. Everything is real but the model's words; medians and
-ratios come from one run, so that they can be compared on any machine.
+``python benchmarks/loop.py [--json] [--only NAME] [--rounds N]``. Each framework runs the same
+task in one run of this script: a scripted model that asks for one small tool in every step. Short
+tasks alternate between the frameworks, so that a busy machine slows all of them. A framework that
+is not installed is named, not measured.
 """
 
 from __future__ import annotations
@@ -11,135 +13,85 @@ import asyncio
 import gc
 import json
 import statistics
+import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from dsh.execution.agent.initiator import InitiatorScope
-from dsh.execution.agent.registry import LiveAgents
-from dsh.execution.agent.service import Agent, AgentOptions, AgentRegistry, CreateAgent
-from dsh.execution.loop.plugin import TurnLoop
-from dsh.execution.prompt.assembly import LayeredSystemPrompt
-from dsh.execution.tools.author import define_tool
-from dsh.execution.tools.runtime import plugin as tool_runtime
-from dsh.execution.tools.service import ToolRuntime
-from dsh.kernel import Context
-from dsh.model.assembler import BlockAssembler
-from dsh.model.chunks import StreamChunk, block_end, block_start, finish, text_delta
-from dsh.model.llm.runtime import AdapterRuntime
-from dsh.model.llm.service import (
-    GenerateOptions,
-    LlmAdapter,
-    LlmProviderInfo,
-    LlmRuntime,
-    ResolvedModelInfo,
-)
-from dsh.model.messages import SessionId, create_user_message
-from dsh.state.session.events import ASSISTANT_CHUNK
-from dsh.state.session.store import LocalSessionStore
+sys.path.insert(0, str(Path(__file__).parent))
 
-STEPS = (10, 100, 1_000)
+from dsh.execution.agent.service import Agent
+from dsh.model.assembler import BlockAssembler
+from dsh.model.chunks import StreamChunk, block_start, finish, text_delta
+from dsh.model.llm.service import GenerateOptions, LlmRuntime
+from dsh.model.messages import create_user_message
+from dsh.state.session.events import ASSISTANT_CHUNK
+from report import table
+from spine import Mark, Model, create, mounted
+
+PEERS = {
+    "dsh": "peers.loop_dsh",
+    "dsh, profile headless": "peers.loop_profile",
+    "langgraph": "peers.loop_langgraph",
+    "pydantic-ai": "peers.loop_pydantic_ai",
+}
+SHORT, LONG = 20, 1_000
 CHUNKS = 20_000
 
 
-class Model(LlmAdapter):
-    """Calls one tool so many times, then says a word; or streams one long reply."""
+@dataclass
+class Cost:
+    """Milliseconds of one step, by the clock and of the processor."""
 
-    def __init__(self) -> None:
-        self.steps = 0
-        self.marks: list[float] = []
-        self.reply: list[StreamChunk] | None = None
-
-    def provider_info(self, provider: str) -> LlmProviderInfo:
-        return LlmProviderInfo(provider, provider)
-
-    async def resolve_model(
-        self, provider: str, model: str, signal: object = None
-    ) -> ResolvedModelInfo:
-        return ResolvedModelInfo(provider, model, model, input_modalities=("text",))
-
-    async def stream(self, options: GenerateOptions) -> AsyncIterator[StreamChunk]:
-        if self.reply is not None:
-            for chunk in self.reply:
-                yield chunk
-            return
-        self.marks.append(time.perf_counter())
-        if len(self.marks) > self.steps:
-            yield block_end(0, {"type": "text", "text": "done"})
-            yield finish("stop")
-            return
-        number = len(self.marks)
-        yield block_end(
-            0,
-            {
-                "type": "tool-call",
-                "id": f"call-{number}",
-                "name": "add",
-                "arguments": f'{{"left": {number}, "right": 1}}',
-            },
-        )
-        yield finish("tool-calls")
-
-
-async def add(left: int, right: int) -> int:
-    """Add two numbers."""
-    return left + right
-
-
-async def mounted(model: Model) -> tuple[Context, Agent]:
-    root = Context()
-    for plugin in (
-        LocalSessionStore,
-        AdapterRuntime,
-        LayeredSystemPrompt,
-        tool_runtime,
-        LiveAgents,
-    ):
-        await root.plugin(plugin)
-    await root.plugin(TurnLoop, {})
-    root.require(LlmRuntime).register_adapter(["bench"], model)
-    root.require(ToolRuntime).register(define_tool(add))
-    for number in range(9):
-        root.require(ToolRuntime).register(
-            define_tool(add, name=f"add{number}", description="Add two numbers as well.")
-        )
-    handle = await root.require(AgentRegistry).create(
-        CreateAgent(
-            session_id=SessionId("bench"),
-            agent_options=AgentOptions(provider="bench", model="m"),
-        )
-    )
-    return root, handle.agent
+    wall_ms: float
+    cpu_ms: float
 
 
 @dataclass
-class StepFigures:
-    """Milliseconds from one request of a turn to the next."""
+class StepCosts:
+    """What a step costs early and late in one task; each the median of all rounds."""
 
-    steps: int
-    median_ms: float
-    early_ms: float
-    late_ms: float
-    late_to_early: float
+    name: str
+    at_10: Cost
+    at_1000: Cost
+
+    @property
+    def growth(self) -> float:
+        return self.at_1000.cpu_ms / self.at_10.cpu_ms
 
 
-async def measure_steps(steps: int) -> StepFigures:
-    model = Model()
-    model.steps = steps
-    root, agent = await mounted(model)
-    agent.followup(create_user_message("go"))
-    await agent.when_idle()
-    await root.fiber.dispose()
-    gaps = [
-        (later - earlier) * 1_000
-        for earlier, later in zip(model.marks, model.marks[1:], strict=False)
+def gaps(marks: Sequence[Mark], first: int, last: int) -> list[Mark]:
+    """Milliseconds from the request of each step to that of the next."""
+    return [
+        ((end[0] - start[0]) * 1e3, (end[1] - start[1]) * 1e3)
+        for start, end in zip(marks[first - 1 : last], marks[first : last + 1], strict=True)
     ]
-    window = max(5, steps // 20)
-    early = statistics.median(gaps[5 : 5 + window] or gaps)
-    late = statistics.median(gaps[-window:])
-    return StepFigures(steps, statistics.median(gaps), early, late, late / early)
+
+
+def cost_of(samples: Sequence[Mark]) -> Cost:
+    wall, cpu = (statistics.median(values) for values in zip(*samples, strict=True))
+    return Cost(wall, cpu)
+
+
+async def measure_steps(peers: Sequence[Any], rounds: int) -> list[StepCosts]:
+    early: dict[str, list[Mark]] = {peer.name: [] for peer in peers}
+    late: dict[str, list[Mark]] = {peer.name: [] for peer in peers}
+    for peer in peers:
+        await peer.run(SHORT)  # imports and caches
+    for _ in range(rounds):
+        for peer in peers:
+            gc.collect()
+            early[peer.name] += gaps(await peer.run(SHORT), 6, 14)
+    for peer in peers:
+        gc.collect()
+        late[peer.name] += gaps(await peer.run(LONG), LONG - 49, LONG)
+    return [
+        StepCosts(peer.name, cost_of(early[peer.name]), cost_of(late[peer.name])) for peer in peers
+    ]
 
 
 @dataclass
@@ -160,18 +112,20 @@ async def measure_chunks(count: int) -> ChunkFigures:
     model.reply = [block_start(0, "text"), *words, finish("stop")]
     rounds: list[tuple[float, ...]] = []
     for _ in range(5):
-        root, agent = await mounted(model)
+        root = await mounted(model, more_tools=9)
+        agent = (await create(root)).agent
         gc.collect()
         began = time.perf_counter()
         agent.followup(create_user_message("go"))
         await agent.when_idle()
         turn = time.perf_counter() - began
-        await root.fiber.dispose()
-        root, agent = await mounted(model)
+        await root.dispose()
+        root = await mounted(model, more_tools=9)
+        agent = (await create(root)).agent
         gc.collect()
         appends = live_appends(agent, model.reply)
         parts = (await bare_stream(root.require(LlmRuntime)), assembly(model.reply))
-        await root.fiber.dispose()
+        await root.dispose()
         rounds.append((turn, appends, *parts))
     turn_us, append_us, stream_us, assemble_us = (
         statistics.median(values) / count * 1e6 for values in zip(*rounds, strict=True)
@@ -204,101 +158,63 @@ def assembly(chunks: Sequence[StreamChunk]) -> float:
     return time.perf_counter() - began
 
 
-@dataclass
-class BoundaryFigures:
-    """Nanoseconds of initiator boundaries."""
-
-    plain_step_ns: float
-    bound_step_ns: float
-    step_cost_ns: float
-    boundary_ns: float
-    lookup_ns: float
-
-
-class Pause:
-    """Suspends once without an event loop."""
-
-    def __await__(self) -> Any:
-        yield
+def load(only: str | None) -> tuple[list[Any], list[str]]:
+    """Load the frameworks; say which are left out, and why."""
+    peers: list[Any] = []
+    left_out: list[str] = []
+    for name, module in PEERS.items():
+        if only is None or name == only:
+            try:
+                peers.append(import_module(module).Adapter())
+            except ImportError as error:
+                left_out.append(f"{name}: not measured: {error}")
+    return peers, left_out
 
 
-async def pauses(count: int) -> None:
-    for _ in range(count):
-        await Pause()
-
-
-def drive(coroutine: Any) -> float:
-    began = time.perf_counter()
-    try:
-        while True:
-            coroutine.send(None)
-    except StopIteration:
-        return time.perf_counter() - began
-
-
-def timed(action: Callable[[], object], count: int) -> float:
-    began = time.perf_counter()
-    for _ in range(count):
-        action()
-    return (time.perf_counter() - began) / count * 1e9
-
-
-def measure_boundaries(count: int = 100_000) -> BoundaryFigures:
-    scope, agent = InitiatorScope(), Model()
-    plain, bound, enter, look = [], [], [], []
-    for _ in range(5):
-        plain.append(drive(pauses(count)) / count * 1e9)
-        bound.append(drive(scope.run(agent, lambda: pauses(count))) / count * 1e9)  # type: ignore[arg-type]
-        enter.append(timed(lambda: scope.run(agent, lambda: None), count))  # type: ignore[arg-type]
-        look.append(scope.run(agent, lambda: timed(scope.current, count)))  # type: ignore[arg-type]
-    figures = [statistics.median(values) for values in (plain, bound, enter, look)]
-    return BoundaryFigures(figures[0], figures[1], figures[1] - figures[0], figures[2], figures[3])
-
-
-async def measure() -> dict[str, Any]:
-    await measure_steps(50)
-    return {
-        "steps": [asdict(await measure_steps(steps)) for steps in STEPS],
-        "chunks": asdict(await measure_chunks(CHUNKS)),
-        "boundaries": asdict(measure_boundaries()),
-    }
-
-
-def show(figures: dict[str, Any]) -> None:
-    print("steps in one turn, one small tool each (aim: < 2 ms, late <= 1.3 x early)")
-    for row in figures["steps"]:
+def show(steps: Sequence[StepCosts], chunks: ChunkFigures | None, left_out: Sequence[str]) -> None:
+    print("one step with one small tool, milliseconds by the clock (of the processor)")
+    print("aim: < 2 ms at step 10, at most 1.3 x that at step 1,000, a third of either peer")
+    own = steps[0]
+    rows = [["", "step 10", "step 1,000", "1,000 / 10", "theirs / ours", "at 1,000"]]
+    for row in steps:
+        cells = [f"{cost.wall_ms:.2f} ({cost.cpu_ms:.2f})" for cost in (row.at_10, row.at_1000)]
+        ratios = [
+            f"{theirs.cpu_ms / ours.cpu_ms:.1f}"
+            for theirs, ours in ((row.at_10, own.at_10), (row.at_1000, own.at_1000))
+        ]
+        rows.append([row.name, *cells, f"{row.growth:.2f}", *ratios])
+    table(rows)
+    for line in left_out:
+        print(line)
+    if chunks is not None:
+        print(f"one reply of {chunks.chunks} chunks, microseconds a chunk")
         print(
-            f"  {row['steps']:>5} steps: median {row['median_ms']:.3f} ms, "
-            f"early {row['early_ms']:.3f}, late {row['late_ms']:.3f}, "
-            f"late/early {row['late_to_early']:.2f}"
+            f"  whole turn {chunks.turn_us:.2f}: append {chunks.append_us:.2f}, "
+            f"stream {chunks.stream_us:.2f}, assemble {chunks.assemble_us:.2f}, "
+            f"the loop's own {chunks.loop_own_us:.2f}"
         )
-    ends = [row["late_ms"] for row in figures["steps"]]
-    print(f"  step {STEPS[-1]} to step {STEPS[0]}: {ends[-1] / ends[0]:.2f} x")
-    row = figures["chunks"]
-    print(f"one reply of {row['chunks']} chunks, microseconds a chunk")
-    print(
-        f"  whole turn {row['turn_us']:.2f}: append {row['append_us']:.2f}, "
-        f"stream {row['stream_us']:.2f}, assemble {row['assemble_us']:.2f}, "
-        f"the loop's own {row['loop_own_us']:.2f}"
-    )
-    row = figures["boundaries"]
-    print("initiator, nanoseconds")
-    print(
-        f"  coroutine step {row['plain_step_ns']:.0f} plain, {row['bound_step_ns']:.0f} bound "
-        f"(+{row['step_cost_ns']:.0f}); boundary {row['boundary_ns']:.0f}; "
-        f"lookup {row['lookup_ns']:.0f}"
-    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--rounds", type=int, default=15, help="short tasks of each framework")
+    parser.add_argument("--only", choices=sorted(PEERS), help="measure one framework")
     options = parser.parse_args()
-    figures = asyncio.run(measure())
+    peers, left_out = load(options.only)
+    if not peers:
+        sys.exit("\n".join(left_out))
+    steps = asyncio.run(measure_steps(peers, options.rounds))
+    chunks = asyncio.run(measure_chunks(CHUNKS)) if options.only in (None, "dsh") else None
     if options.json:
+        figures = {
+            "steps": [asdict(row) for row in steps],
+            "chunks": chunks and asdict(chunks),
+            "left_out": left_out,
+        }
         print(json.dumps(figures, indent=2))
     else:
-        show(figures)
+        show(steps, chunks, left_out)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -18,13 +19,32 @@ CASES: dict[str, tuple[list[str], float]] = {
     "--dump-config headless": (["--profile", "headless", "--dump-config"], 12),
     "--dump-config web": (["--profile", "web", "--dump-config"], 12),
     "headless --help": (["--profile", "headless", "--help"], 12),
+    "headless, a task of one step": (
+        ["--profile", "headless", "--patch", "rehearsal.json", "--", "say a word"],
+        45,
+    ),
 }
+REHEARSAL = [
+    {"id": "agent-default-model", "config": {"provider": "rehearsal", "model": "m"}},
+    {
+        "insert": [
+            {
+                "id": "llm-rehearsal",
+                "name": "dsh.model.adapters.rehearsal",
+                "config": {"script": "script.json"},
+            }
+        ]
+    },
+]
+"""A patch that lets a script play the model, so that a task needs neither key nor network."""
 
 
 def measure(runs: int) -> tuple[Sample, dict[str, Sample]]:
     dsh = str(Path(sys.executable).parent / "dsh")
-    with tempfile.TemporaryDirectory() as home:
+    with tempfile.TemporaryDirectory() as home, contextlib.chdir(home):
         env = {**os.environ, "DSH_HOME": home}
+        Path("script.json").write_text(json.dumps({"replies": [{"text": "done"}]}))
+        Path("rehearsal.json").write_text(json.dumps(REHEARSAL))
         for argv, _ in CASES.values():
             run_once([dsh, *argv], env)
         bare: list[Sample] = []

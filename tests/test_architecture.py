@@ -14,6 +14,9 @@ import pytest
 import dsh
 
 VOCABULARY = {
+    "dsh.execution.tools.contexts",
+    "dsh.execution.tools.errors",
+    "dsh.execution.tools.raw",
     "dsh.model.chunks",
     "dsh.model.failures",
     "dsh.model.messages",

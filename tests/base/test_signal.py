@@ -139,3 +139,29 @@ async def test_an_abort_from_another_thread_runs_listeners_on_the_loop() -> None
     controller.signal.add_listener(lambda: on_loop.set_result(asyncio.get_running_loop() is loop))
     await asyncio.to_thread(controller.abort)
     assert await on_loop
+
+
+async def test_until_waits_for_the_task_or_the_abort_and_leaves_the_task_alone() -> None:
+    controller, go = AbortController(), asyncio.Event()
+    task = asyncio.create_task(go.wait())
+    waiting = asyncio.create_task(controller.signal.until(task))
+    await asyncio.sleep(0)
+    controller.abort()
+    assert await waiting is False
+    assert await controller.signal.until(task) is False
+    assert not task.done()
+    assert not task._callbacks
+    go.set()
+    await task
+    assert await AbortController().signal.until(task) is True
+
+
+async def test_until_tells_of_a_failed_task_and_raises_nothing() -> None:
+    signal = AbortController().signal
+    task: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    waiting = asyncio.create_task(signal.until(task))
+    await asyncio.sleep(0)
+    task.set_exception(ValueError("x"))
+    assert await waiting is True
+    assert not signal._listeners
+    assert isinstance(task.exception(), ValueError)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from dataclasses import field
 from typing import ClassVar, Generic, TypeVar
@@ -27,6 +28,39 @@ class Named(Point):
 @record
 class Count:
     n: int = 0
+
+
+def test_a_class_shows_its_fields_as_its_signature_before_and_after_the_first_instance() -> None:
+    @value
+    class Fresh:
+        x: int
+        y: int = 2
+
+    class Own(Fresh):
+        def __init__(self, only: int) -> None:
+            super().__init__(only)
+
+    before = str(inspect.signature(Fresh))
+    Fresh(1)
+
+    assert before == str(inspect.signature(Fresh)) == "(x, y=2)"
+    assert list(inspect.signature(Own).parameters) == ["only"]
+    assert Own(3).x == 3
+
+
+def test_a_subclass_made_before_the_first_instance_of_its_base_sets_both_their_fields() -> None:
+    @value
+    class Base:
+        x: int
+
+    @value
+    class Wider(Base):
+        y: int
+
+    class Plain(Base):
+        pass
+
+    assert (Plain(1).x, Wider(1, 2).y, Wider(1, 2).x, Base(4).x) == (1, 2, 1, 4)
 
 
 def test_fields_are_given_in_order_and_by_name() -> None:

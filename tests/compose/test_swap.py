@@ -205,16 +205,19 @@ class Swapper:
 
 def _script(workspace: Path) -> dict[str, Any]:
     file = str(workspace / "note.txt")
-    calls = [
-        {"name": "write", "arguments": {"file_path": file, "content": "a note"}},
-        {"name": "read", "arguments": {"file_path": file}},
-        {"name": "word", "arguments": {}},
-    ]
+
+    def calls(step: int) -> list[dict[str, Any]]:
+        return [
+            {"name": "write", "arguments": {"file_path": file, "content": f"note {step}"}},
+            {"name": "read", "arguments": {"file_path": file}},
+            {"name": "word", "arguments": {}},
+        ]
+
     # The adapter counts its calls from when it is mounted; these ids outlive it.
     replies: list[dict[str, Any]] = [
         {
             "text": "I go on.",
-            "calls": [{**call, "id": f"{step}-{call['name']}"} for call in calls],
+            "calls": [{**call, "id": f"{step}-{call['name']}"} for call in calls(step)],
             "delay_ms": 1,
         }
         for step in range(1, STEPS)

@@ -75,7 +75,7 @@ async def test_layer_follows_the_scope_of_the_context_and_goes_when_empty(root: 
     two = layers.effect(scope.ctx, lambda layer: layer.rules.append("r"), "rule")
     layer = layers.peek(key)
     assert layer is not None
-    assert layers.peek(None) is layers.global_layer is layers.global_
+    assert layers.peek(None) is layers.global_
     one.dispose()
     assert layers.peek(key) is layer
     two.dispose()
@@ -111,7 +111,7 @@ async def test_merge_is_global_then_chain_and_the_nearest_wins(root: Context) ->
 
 async def test_registration_goes_with_its_context_and_notifies_both_ways(root: Context) -> None:
     changes: list[int] = []
-    layers = ScopedLayers(Tools, lambda: changes.append(len(layers.global_layer.named)))
+    layers = ScopedLayers(Tools, lambda: changes.append(len(layers.global_.named)))
     fiber = await root.plugin(
         lambda ctx: layers.effect(ctx, lambda layer: layer.named.insert("a", 1), "tool a")
     )
@@ -140,11 +140,11 @@ async def test_notification_that_raises_rolls_the_insert_back(root: Context) -> 
     seen: list[int] = []
 
     def notify() -> None:
-        seen.append(len(layers.global_layer.named))
+        seen.append(len(layers.global_.named))
         if seen == [1]:
             raise ValueError("refused")
 
     layers = ScopedLayers(Tools, notify)
     with pytest.raises(ValueError, match="refused"):
         layers.effect(root, lambda layer: layer.named.insert("a", 1))
-    assert (layers.global_layer.is_empty(), seen) == (True, [1, 0])
+    assert (layers.global_.is_empty(), seen) == (True, [1, 0])

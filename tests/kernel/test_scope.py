@@ -154,3 +154,15 @@ def test_carriers_are_recognised() -> None:
     assert is_scope_carrier(carrier)
     assert not is_scope_carrier(key)
     assert (carrier_key_of(carrier), carrier_key_of(key), carrier_key_of(None)) == (key, None, None)
+
+
+async def test_whom_a_dispatch_would_reach_is_told_in_the_order_of_the_calls(root: Context) -> None:
+    last = await root.inject([], lambda ctx: ctx.on(TOLD, lambda _: None))  # type: ignore[arg-type]
+    first = await root.inject([], lambda ctx: ctx.on(TOLD, lambda _: None, prepend=True))  # type: ignore[arg-type]
+    mine, scope = Key("other"), create_scope(root, Key("a"))
+    scope.ctx.on(TOLD, lambda _: None)
+    assert root.listening(TOLD) == (first, last, scope.fiber)
+    assert root.listening(TOLD, scope_target(None, mine)) == (first, last)
+    await last.dispose()
+    assert root.listening(TOLD) == (first, scope.fiber)
+    assert root.listening(Emit[None]("test/nobody")) == ()

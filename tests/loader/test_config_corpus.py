@@ -129,7 +129,17 @@ def shipped(bundle: str) -> list[Any]:
     return [row for patch in patches for row in patch.get("insert", [])]
 
 
-OURS = {"session-invariants"}
+OURS = {
+    "agent-execution",
+    "agent-invariants",
+    "approval-invariants",
+    "budgets",
+    "command-invariants",
+    "permission-invariants",
+    "session-invariants",
+    "stuck-guard",
+    "tool-invariants",
+}
 """Rows that upstream does not have."""
 
 

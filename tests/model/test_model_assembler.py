@@ -36,7 +36,13 @@ call_blocks = st.builds(
     st.text(min_size=1, max_size=5),
     words,
 )
-any_blocks = st.lists(st.one_of(text_blocks, reasoning_blocks, call_blocks), max_size=6)
+any_blocks = st.lists(st.one_of(text_blocks, reasoning_blocks, call_blocks), max_size=6).filter(
+    lambda blocks: len(ids_of(blocks)) == len(set(ids_of(blocks)))
+)
+
+
+def ids_of(blocks: Any) -> list[str]:
+    return [block["id"] for block in blocks if block["type"] == "tool-call"]
 
 
 def assembled(*chunks: StreamChunk) -> BlockAssembler:
@@ -127,6 +133,25 @@ def test_a_call_without_id_is_named_after_its_place_and_without_name_has_none() 
     assert assembler.blocks() == [
         {"type": "tool-call", "id": "call-3", "name": "", "arguments": "{}"}
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "own"),
+    [
+        (["a", "a", "a"], ["a", "a-2", "a-3"]),
+        (["a", "a", "a-2"], ["a", "a-3", "a-2"]),
+        (["", "", "call-1"], ["call-0", "call-1-2", "call-1"]),
+        ([""], ["call-0"]),
+    ],
+)
+def test_calls_that_share_an_id_get_ids_of_their_own(given: list[str], own: list[str]) -> None:
+    whole = [{"type": "tool-call", "id": each, "name": "n", "arguments": ""} for each in given]
+    ended = assembled(*(block_end(at, block) for at, block in enumerate(whole)))  # type: ignore[arg-type]
+    deltas = assembled(*(tool_call_delta(at, each, "", "n") for at, each in enumerate(given)))
+
+    assert ids_of(ended.blocks()) == own
+    assert ids_of(ended.message(SOURCE)["content"]) == own
+    assert len(set(ids_of(deltas.blocks()))) == len(given)
 
 
 def test_an_open_block_of_an_unknown_type_is_an_error() -> None:

@@ -259,3 +259,29 @@ async def test_the_result_of_a_begun_operation_is_handed_over_when_its_caller_le
     await tasks.join()
     await asyncio.sleep(0)
     assert handed == ["result"]
+
+
+@pytest.mark.parametrize("ticks", range(6))
+async def test_what_nobody_took_is_handed_over_before_the_next_operation_begins(ticks: int) -> None:
+    tasks = Tasks()
+    chains = Chains(tasks)
+    began = asyncio.Event()
+    order: list[str] = []
+
+    async def first() -> str:
+        began.set()
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        return "first"
+
+    async def second() -> None:
+        order.append("second")
+
+    caller = asyncio.create_task(chains.run("a", first, unclaimed=order.append))
+    await began.wait()
+    caller.cancel()
+    await asyncio.wait([caller])
+    await chains.run("a", second)
+    await tasks.join()
+
+    assert order == ["first", "second"]

@@ -26,7 +26,13 @@ class Note(TypedDict):
     text: str
 
 
-OURS = {"fs/observation"}
+OURS = {
+    "budget/limit",
+    "budget/reached",
+    "budget/spent",
+    "fs/observation",
+    "stuck/detected",
+}
 """Types that the shared format does not have."""
 
 

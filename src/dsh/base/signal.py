@@ -92,6 +92,27 @@ class AbortSignal:
         finally:
             remove()
 
+    async def until(self, task: asyncio.Future[_T]) -> bool:
+        """Wait until a task is done or the signal aborts, and leave the task as it is.
+
+        Returns:
+            Whether the task is done.
+        """
+        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settle(_: object = None) -> None:
+            if not settled.done():
+                settled.set_result(None)
+
+        task.add_done_callback(settle)
+        remove = self.add_listener(settle, now=True)
+        try:
+            await settled
+        finally:
+            remove()
+            task.remove_done_callback(settle)
+        return task.done()
+
     async def run(self, work: Awaitable[_T]) -> _T:
         """Await ``work`` in a task of its own; on abort cancel the task and await its end.
 

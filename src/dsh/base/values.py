@@ -1,9 +1,10 @@
 """``@value``: frozen, slotted data classes that are cheap to define.
 
 A program start defines hundreds of them. ``dataclasses`` compiles up to seven functions for
-each, which was a fifth of the whole start-up; this compiles one, and shares the others. Type
-checkers treat it as a dataclass. ``dataclasses.field`` sets what a field does not share with the
-others: a default that is made anew, ``repr=False``, ``compare=False``, ``kw_only=True``.
+each, which was a fifth of the whole start-up; this compiles one, when the first instance is made,
+and shares the others. Type checkers treat it as a dataclass. ``dataclasses.field`` sets what a
+field does not share with the others: a default that is made anew, ``repr=False``,
+``compare=False``, ``kw_only=True``.
 """
 
 from __future__ import annotations
@@ -102,12 +103,13 @@ def _define(cls: Any, *, frozen: bool, kw_only: bool, eq: bool) -> Any:
     body |= {"__slots__": tuple(slots), "__fields__": fields, "__match_args__": positional}
     body["__shown__"] = tuple(name for name, spec in fields.items() if spec.repr)
     body["__compared__"] = tuple(name for name, spec in fields.items() if spec.compare)
+    body["__signature__"] = _Signature()
     for name, method in _methods(frozen, eq).items():
         body.setdefault(name, method)
     made = type(cls)(cls.__name__, cls.__bases__, body)
     made.__qualname__ = cls.__qualname__
     if "__init__" not in cls.__dict__:
-        made.__init__ = _make_init(made, fields)
+        made.__init__ = _init_on_demand(made, fields)
     return made
 
 
@@ -117,6 +119,36 @@ def _own_fields(cls: Any, kw_only: bool) -> dict[str, _Spec]:
         if "ClassVar" not in str(annotation):
             found[name] = _Spec(cls.__dict__.get(name, MISSING), kw_only)
     return found
+
+
+def _init_on_demand(cls: Any, fields: dict[str, _Spec]) -> Any:
+    """Return an ``__init__`` that puts the compiled one in its place when it is first called.
+
+    Most of the classes that a start defines make no instance in that run.
+    """
+
+    def init(self: Any, *args: Any, **named: Any) -> None:
+        compiled()(self, *args, **named)
+
+    def compiled() -> Any:
+        if cls.__init__ is init:
+            cls.__init__ = _make_init(cls, fields)
+        return cls.__init__
+
+    init.__name__, init.__qualname__ = "__init__", f"{cls.__qualname__}.__init__"
+    init.compiled = compiled  # type: ignore[attr-defined]
+    return init
+
+
+class _Signature:
+    """What ``inspect.signature`` shows of a class: the fields, compiled or not."""
+
+    def __get__(self, _: object, owner: Any) -> Any:
+        from inspect import signature
+
+        init = owner.__init__
+        shown = signature(init.compiled() if hasattr(init, "compiled") else init)
+        return shown.replace(parameters=list(shown.parameters.values())[1:])
 
 
 def _make_init(cls: Any, fields: dict[str, _Spec]) -> Any:

@@ -156,6 +156,11 @@ class Dispatcher:
         listeners = tuple(hub.select(event, payload, target))
         return partial(hub.run_emit, event, payload, listeners)
 
+    def listening(self, event: Event[Any], target: object = None) -> tuple[Fiber, ...]:
+        """Return the plugins whose listeners a dispatch to ``target`` would reach, in order."""
+        listeners = self._hub(event).reached(event.name, target)
+        return tuple([listener.ctx.fiber for listener in listeners])
+
     def _hub(self, event: Event[Any]) -> _hub.Hub:
         kernel = self.fiber.kernel
         kernel.check_dispatch(event)

@@ -45,7 +45,7 @@ class _Slot:
     __slots__ = ("back", "cached", "front", "links", "routes")
 
     def __init__(self) -> None:
-        self.routes: dict[int, tuple[weakref.ref[Carrier], tuple[Listener, ...]]] = {}
+        self.routes: dict[int, tuple[weakref.ref[object], tuple[Listener, ...]]] = {}
         self.links = -1
         self.front: dict[Listener, None] = {}
         self.back: dict[Listener, None] = {}
@@ -64,13 +64,16 @@ class _Slot:
         if self.links != Carrier.links:
             self.routes.clear()
             self.links = Carrier.links
-        known = self.routes.get(id(target))
-        if known is not None and known[0]() is target:
+        # Without a base the scope alone decides, and dispatches often make a carrier each.
+        anchor = target if target.base is not None or target.key is None else target.key
+        number, routes = id(anchor), self.routes
+        known = routes.get(number)
+        if known is not None and known[0]() is anchor:
             return known[1]
-        if len(self.routes) >= _ROUTES:
-            self.routes.clear()
+        if len(routes) >= _ROUTES:
+            routes.clear()
         listeners = filtered(self.snapshot(), target)
-        self.routes[id(target)] = (weakref.ref(target), listeners)
+        routes[number] = (weakref.ref(anchor, lambda _: routes.pop(number, None)), listeners)
         return listeners
 
     def add(self, listener: Listener) -> None:
@@ -134,6 +137,13 @@ class Hub:
         if self.watched and not event.name.startswith("internal/"):
             self.emit(INTERNAL_DISPATCH, Dispatching(event.mode, event.name, payload, target))
         slot = self.slots.get(event.name)
+        if slot is None:
+            return _NO_LISTENERS
+        return slot.snapshot() if target is None else slot.reached(target)
+
+    def reached(self, name: str, target: object) -> Sequence[Listener]:
+        """Return the listeners that a dispatch would reach, without announcing one."""
+        slot = self.slots.get(name)
         if slot is None:
             return _NO_LISTENERS
         return slot.snapshot() if target is None else slot.reached(target)

@@ -10,7 +10,12 @@ from dsh.kernel._hub import Listener
 from dsh.kernel._shapes import Handle
 from dsh.kernel._stack import join_fiber
 from dsh.kernel._waterfall import run_waterfall
-from dsh.kernel.events import INTERNAL_UPDATE, UpdateRequested
+from dsh.kernel.events import (
+    INTERNAL_JOIN,
+    INTERNAL_UPDATE,
+    DisposalJoined,
+    UpdateRequested,
+)
 
 if TYPE_CHECKING:
     from dsh.kernel.fiber import Fiber
@@ -29,6 +34,9 @@ class Transition(Handle, Awaitable[Any]):
         return self._join().__await__()
 
     async def _join(self) -> Any:
+        hub = self._fiber.kernel.hub
+        if hub.listens(INTERNAL_JOIN.name):
+            hub.emit(INTERNAL_JOIN, DisposalJoined(self._fiber))
         await join_fiber(self._fiber, self._work)
         result = None if self._work is None else self._work.result()
         await self._fiber.wait()

@@ -146,7 +146,7 @@ class Dispatching:
 
 
 class DisposalJoined:
-    """Someone awaits a fiber's disposal; dispatched in the awaiter's own context."""
+    """Someone awaits a fiber's disposal or restart; dispatched in the awaiter's own context."""
 
     __slots__ = ("fiber",)
 
@@ -167,4 +167,4 @@ INTERNAL_SERVICE = Emit[ServiceChanged]("internal/service", errors="contain")
 INTERNAL_DISPATCH = Emit[Dispatching]("internal/dispatch", errors="veto")
 """Before every event whose name does not start with ``internal/``."""
 INTERNAL_JOIN = Emit[DisposalJoined]("internal/join", errors="contain")
-"""When a disposal is awaited, before the wait."""
+"""When a disposal, a restart or an update is awaited, before the wait."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from dsh.kernel.scope import ScopeKey, scope_chain, scope_of
+from dsh.kernel.scope import ScopeKey, scope_of, scope_parent_of
 
 if TYPE_CHECKING:
     from dsh.kernel.context import Context
@@ -36,11 +36,13 @@ class NamedEntries(Generic[V]):
         duplicate: Makes the error for a name that is taken.
     """
 
-    __slots__ = ("_duplicate", "_entries")
+    __slots__ = ("_count", "_duplicate", "_entries", "_generation")
 
     def __init__(self, duplicate: Callable[[str], Exception]) -> None:
         self._duplicate = duplicate
-        self._entries: dict[str, tuple[V]] = {}
+        self._entries: dict[str, tuple[int, V]] = {}
+        self._count = 0
+        self._generation = 0
 
     def insert(self, name: str, value: V) -> Callable[[], None]:
         """Add a value; the returned undo removes this very entry, and only once.
@@ -50,19 +52,22 @@ class NamedEntries(Generic[V]):
         """
         if name in self._entries:
             raise self._duplicate(name)
-        entry = (value,)
+        self._count += 1
+        entry = (self._count, value)
         self._entries[name] = entry
 
         def undo() -> None:
             if self._entries.get(name) is entry:
                 del self._entries[name]
+                if not self._entries:
+                    self._generation += 1
 
         return undo
 
     def get(self, name: str) -> V | None:
         """Return a value by name."""
         entry = self._entries.get(name)
-        return None if entry is None else entry[0]
+        return None if entry is None else entry[1]
 
     def has(self, name: str) -> bool:
         """Whether a name is taken."""
@@ -74,11 +79,26 @@ class NamedEntries(Generic[V]):
 
     def values(self) -> list[V]:
         """The values, oldest first."""
-        return [entry[0] for entry in self._entries.values()]
+        return [entry[1] for entry in self._entries.values()]
 
     def entries(self) -> list[tuple[str, V]]:
         """Names with values, oldest first."""
-        return [(name, entry[0]) for name, entry in self._entries.items()]
+        return [(name, entry[1]) for name, entry in self._entries.items()]
+
+    def live(self) -> Iterator[tuple[str, V]]:
+        """Names with values, oldest first, following changes made meanwhile.
+
+        What is removed before its turn is left out, what is added comes last. The iteration ends
+        for good when nothing is left: what is registered then belongs to a later time.
+        """
+        generation, done = self._generation, 0
+        while fresh := [item for item in self._entries.items() if item[1][0] > done]:
+            for name, entry in fresh:
+                done = entry[0]
+                if self._entries.get(name) is entry:
+                    yield name, entry[1]
+                if self._generation != generation:
+                    return
 
     def is_empty(self) -> bool:
         """Whether nothing is registered."""
@@ -129,40 +149,41 @@ class ScopedLayers(Generic[L]):
         on_change: Called after each registration and removal, unless that asked for silence.
 
     Attributes:
-        global_layer: What is registered outside of any scope.
+        global_: What is registered outside of any scope.
     """
 
-    __slots__ = ("_create", "_layers", "_on_change", "global_layer")
+    __slots__ = ("_create", "_layers", "_on_change", "global_")
 
     def __init__(
         self, create_layer: Callable[[], L], on_change: Callable[[], object] | None = None
     ) -> None:
         self._create = create_layer
         self._on_change = on_change
-        self.global_layer = create_layer()
+        self.global_ = create_layer()
         self._layers: dict[int, tuple[ScopeKey, L]] = {}
-
-    @property
-    def global_(self) -> L:
-        """The global layer, under its short name."""
-        return self.global_layer
 
     def peek(self, key: ScopeKey | None) -> L | None:
         """Return the layer of exactly this scope; the global one for None."""
         if key is None:
-            return self.global_layer
+            return self.global_
         entry = self._layers.get(id(key))
         return None if entry is None else entry[1]
 
     def chain_layers(self, key: ScopeKey | None) -> list[L]:
         """Return the layers of a scope and its ancestors, farthest first, without the global."""
-        found = (self.peek(item) for item in reversed(scope_chain(key)))
-        return [layer for layer in found if layer is not None]
+        found: list[L] = []
+        while key is not None:
+            entry = self._layers.get(id(key))
+            if entry is not None:
+                found.append(entry[1])
+            key = scope_parent_of(key)
+        found.reverse()
+        return found
 
     def merge(self, key: ScopeKey | None, pick: Callable[[L], NamedEntries[N]]) -> dict[str, N]:
         """Return what a scope sees by name: global first, then the chain, the nearest wins."""
         merged: dict[str, N] = {}
-        for layer in (self.global_layer, *self.chain_layers(key)):
+        for layer in (self.global_, *self.chain_layers(key)):
             merged.update(pick(layer).entries())
         return merged
 
@@ -196,7 +217,7 @@ class ScopedLayers(Generic[L]):
 
     def _obtain(self, key: ScopeKey | None) -> L:
         if key is None:
-            return self.global_layer
+            return self.global_
         entry = self._layers.get(id(key))
         if entry is None:
             entry = self._layers[id(key)] = (key, self._create())

@@ -40,6 +40,35 @@ def validate_config(model: Any, value: Any) -> Any:
     return result
 
 
+def checked_fields(
+    raw: object, checks: Mapping[str, tuple[Callable[[Any], bool], str]]
+) -> Mapping[str, Any]:
+    """Return a raw config whose fields are all known and fit.
+
+    For the ``validate`` of a small config that every start mounts: a pydantic model costs a
+    millisecond.
+
+    Args:
+        raw: None counts as an empty mapping.
+        checks: By field, what holds for its value, and what is expected, in words.
+
+    Raises:
+        ValidationError: names every field that does not fit.
+    """
+    given = {} if raw is None else raw
+    if not isinstance(given, Mapping):
+        raise ValidationError([(f"expected a mapping, got {type(given).__name__}", "")])
+    issues = []
+    for name, found in given.items():
+        if name not in checks:
+            issues.append((f"unknown field; there are {', '.join(checks)}", str(name)))
+        elif not checks[name][0](found):
+            issues.append((f"expected {checks[name][1]}, got {found!r}", name))
+    if issues:
+        raise ValidationError(issues)
+    return given
+
+
 def _validator(model: Any) -> Callable[[Any], Any]:
     if hasattr(model, "model_validate"):
         return lambda value: model.model_validate({} if value is None else value)

@@ -20,9 +20,15 @@ ALIASES: Final[dict[str, str]] = {
         "cordis-plugin-timer": "dsh.kernel.timer:Timer",
         "dsh-agent": "dsh.execution.agent.registry",
         "dsh-agent-default-model": "dsh.control.default_model.plugin",
+        "dsh-agent-execution": "dsh.execution.agent_execution",
         "dsh-agent-loop": "dsh.execution.loop.plugin",
+        "dsh-agent-tool-presentation": "dsh.execution.tools.presentation",
         "dsh-attachment-local": "dsh.capability.attachments.local",
         "dsh-bash-sandbox": "dsh.capability.shell.sandboxed",
+        "dsh-code-runtime-python": "dsh.capability.code_runtime.process",
+        "dsh-code-runtime-worker-thread": "dsh.capability.code_runtime.process",
+        "dsh-command-feedback": "dsh.state.feedback.command",
+        "dsh-commands": "dsh.control.commands.runtime",
         "dsh-credentials-local": "dsh.state.credentials.local",
         "dsh-fs-observation-policy": "dsh.capability.fs.observation",
         "dsh-fs-sandbox": "dsh.capability.fs.sandboxed",
@@ -32,10 +38,13 @@ ALIASES: Final[dict[str, str]] = {
         "dsh-llm-deepseek": "dsh.model.adapters.deepseek",
         "dsh-llm-retry": "dsh.control.retry.policy",
         "dsh-message-feedback": "dsh.state.feedback.stored",
+        "dsh-permission-presets": "dsh.control.permissions.presets",
+        "dsh-repeat-tool-reminder": "dsh.control.reminder.policy",
         "dsh-sandbox-local": "dsh.capability.sandbox.local",
         "dsh-sandbox-policy": "dsh.capability.sandbox.policy",
         "dsh-session": "dsh.state.session.store",
         "dsh-session-checkpoint-policy": "dsh.control.checkpoint.policy",
+        "dsh-session-log-export": "dsh.state.log_export.command",
         "dsh-session-persistence-jsonl": "dsh.state.persistence.jsonl",
         "dsh-session-persistence-sqlite": "dsh.state.persistence.sqlite",
         "dsh-session-projection": "dsh.state.projections.registry",
@@ -55,6 +64,7 @@ ALIASES: Final[dict[str, str]] = {
         "dsh-storage-sqlite": "dsh.state.storage.sqlite",
         "dsh-subprocess-local": "dsh.capability.subprocess.local",
         "dsh-system-prompt": "dsh.execution.prompt.assembly",
+        "dsh-tool-ask-user": "dsh.control.questions.tool_ask_user",
         "dsh-tool-bash": "dsh.capability.shell.tool_bash",
         "dsh-tool-call-timeout-policy": "dsh.control.timeouts.policy",
         "dsh-tool-fs": "dsh.capability.fs.tools",
@@ -62,6 +72,7 @@ ALIASES: Final[dict[str, str]] = {
         "dsh-tool-session-query": "dsh.capability.session_query.tools",
         "dsh-tools": "dsh.execution.tools.runtime",
         "dsh-user-approval": "dsh.control.approval.policy",
+        "dsh-user-questions": "dsh.control.questions.runtime",
     }.items()
 }
 """npm specifier -> our import path."""
@@ -74,21 +85,21 @@ _OURSELVES: Final = "the loader is part of dsh itself and takes no row"
 
 _UNSERVED: Final[dict[str, str]] = {
     _LATER: """
-        acp agent-instructions agent-presets agent-spine-demo agent-tool-presentation
-        bash-local code-runtime-python code-runtime-worker-thread
-        command-compact command-feedback command-goal commands compaction-basic
+        acp agent-instructions agent-presets agent-spine-demo
+        bash-local
+        command-compact command-goal compaction-basic
         compaction-tool-result-pruner cordis-host-runner e2b
         file-reference-local fs fs-e2b fs-local goal goal-round-driver invariants jobs jobs-local
-        llm-pi-ai llm-replay lsp lsp-stdio mcp-client permission-presets persona
-        plan-mode repeat-tool-reminder sandbox schedule sdk-jsonrpc-server session-log-export
+        llm-pi-ai llm-replay lsp lsp-stdio mcp-client persona
+        plan-mode sandbox schedule sdk-jsonrpc-server
         shell skill skill-badge skill-filesystem spill-local spill-policy
         subagent subagent-acp subagent-claude-code subagent-codex subagent-dsh-sdk
         subagent-fork-in-process subagent-spawn-in-process subprocess subprocess-e2b terminal
-        terminal-bash time-context token-meter tool-agent-team tool-ask-user tool-bash-persistent
+        terminal-bash time-context token-meter tool-agent-team tool-bash-persistent
         tool-cordis tool-goal tool-jobs tool-lsp tool-ralph tool-skill
         tool-str-replace-editor tool-subagent tool-subagent-control
         tool-subagent-control/list-agents tool-subagent-report tool-terminal tool-todo tool-web
-        tool-workflow user-questions web web-fetch-http web-search-deepseek web-search-exa
+        tool-workflow web web-fetch-http web-search-deepseek web-search-exa
         web-search-perplexity workflow-worker-thread workspace
     """,
     _BROWSER: """

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dsh.base.names import snake
 from dsh.kernel import Context, Fiber, FiberState, Label, live_frames
+from dsh.kernel.plugins import read_inject
 from dsh.loader.aliases import GROUP, canonical
 from dsh.loader.errors import EntryError, LoaderError, TreeBusy
 from dsh.loader.events import (
@@ -338,6 +339,10 @@ class Entry:
         for name in declared:
             config = declared[name] if isinstance(declared, dict) else None
             fiber.inject[snake(name)] = config
+        # What a plugin needs may depend on its config, which is known before it is validated.
+        needs_of = getattr(fiber.runtime.callback, "inject_for", None) if fiber.runtime else None
+        if needs_of is not None:
+            fiber.inject.update(read_inject(needs_of(fiber.config)))
 
     def log(self, what: str) -> None:
         """Write what happens to the plugin to the log, if its tree wants that."""

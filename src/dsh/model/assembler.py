@@ -86,6 +86,8 @@ class BlockAssembler:
         """Return the blocks so far, open ones as far as they got.
 
         A reply cut by its token limit loses its tool calls: their arguments may be incomplete.
+        Tool calls that came with the same id, or with none, get ids of their own: each has a result
+        that must be told from the others.
 
         Raises:
             LlmError: ``INVALID_RESPONSE``, a block of a type that has no deltas never closed.
@@ -153,11 +155,12 @@ class BlockAssembler:
     def _kept(self) -> list[tuple[int, ContentBlock]]:
         """Return the blocks that the message keeps, each with its position among all seen."""
         cut = self.finish["kind"] == "max-tokens"
-        return [
+        kept = [
             (position, self._assemble(index, block))
             for position, (index, block) in enumerate(self._blocks.items())
             if not (cut and block.kind == "tool-call")
         ]
+        return _with_own_ids(kept)
 
     def _assemble(self, index: int, block: _Block) -> ContentBlock:
         if block.final is not None:
@@ -180,3 +183,30 @@ class BlockAssembler:
                 code="INVALID_RESPONSE",
             )
         return cast("ContentBlock", FrozenDict(facts))
+
+
+def _with_own_ids(blocks: list[tuple[int, ContentBlock]]) -> list[tuple[int, ContentBlock]]:
+    """Give each tool call an id that no other one has; the first of several keeps theirs."""
+    given = [block["id"] for _, block in blocks if block["type"] == "tool-call"]
+    if all(given) and len(given) == len(set(given)):
+        return blocks
+    used: set[str] = set()
+    taken = set(given)
+    renamed: list[tuple[int, ContentBlock]] = []
+    for position, block in blocks:
+        if block["type"] == "tool-call":
+            if not block["id"] or block["id"] in used:
+                own = _free(block["id"] or f"call-{position}", taken)
+                taken.add(own)
+                block = cast("ContentBlock", FrozenDict({**block, "id": own}))
+            else:
+                used.add(block["id"])
+        renamed.append((position, block))
+    return renamed
+
+
+def _free(id: str, taken: set[str]) -> str:
+    free, number = id, 2
+    while free in taken:
+        free, number = f"{id}-{number}", number + 1
+    return free

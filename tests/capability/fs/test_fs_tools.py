@@ -17,7 +17,7 @@ from dsh.capability.fs.service import FsError
 from dsh.execution.prompt.assembly import LayeredSystemPrompt
 from dsh.execution.prompt.service import AssembleContext, SystemPrompt
 from dsh.execution.tools.runtime import LayeredToolRuntime
-from dsh.execution.tools.service import ToolDefinition, ToolResultFacts, ToolRuntime
+from dsh.execution.tools.service import Resource, ToolDefinition, ToolResultFacts, ToolRuntime
 from dsh.kernel import Context
 
 LIMITS = {"readLimit": 4, "readMaxLineLength": 10, "readMaxBytes": 30, "readStreamMinSize": 500}
@@ -194,12 +194,14 @@ async def test_a_lone_surrogate_does_no_harm(desk: Desk, workspace: Path) -> Non
     assert names(workspace) == []
 
 
-async def test_only_read_overlaps(desk: Desk) -> None:
-    safe = tool(desk, "read").is_concurrency_safe
-    assert safe is not None
-    assert safe({"file_path": "f"})
-    assert tool(desk, "write").is_concurrency_safe is None
-    assert tool(desk, "edit").is_concurrency_safe is None
+async def test_calls_overlap_and_name_the_file_they_touch(desk: Desk) -> None:
+    rest = {"read": {}, "write": {"content": ""}, "edit": {"old_string": "a", "new_string": "b"}}
+    for name, others in rest.items():
+        made, arguments = tool(desk, name), {"file_path": "f", **others}
+        assert made.is_concurrency_safe is not None
+        assert made.resources is not None
+        assert made.is_concurrency_safe(arguments)
+        assert list(made.resources(arguments)) == [Resource("file:f", shared=name == "read")]
 
 
 async def test_parameters_are_as_specified(desk: Desk) -> None:

@@ -35,6 +35,12 @@ from dsh.state.session.session import Session
 from dsh.state.session.store import LocalSessionStore
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not holds():  # noqa: ASYNC110  # there is nothing to wait for
+            await asyncio.sleep(0)
+
+
 class FakeAgent:
     """An agent as far as approval needs one: a session, a scope, and what it was told."""
 
@@ -124,6 +130,13 @@ async def test_absent_facts_are_omitted_and_ids_are_fresh(bench: Bench) -> None:
     asked = [data for kind, data in bench.log() if kind == "approval/asked"]
     assert [set(data) for data in asked] == [{"id", "toolName"}] * 2
     assert asked[0]["id"] != asked[1]["id"]
+
+
+async def test_an_asker_cannot_pass_for_a_question_of_an_earlier_life(bench: Bench) -> None:
+    asked = answer(bench, "rejected")
+    await bench.ask(id="mine", pending_since=1)
+    assert not asked[0].resumed
+    assert asked[0].id != "mine"
 
 
 @pytest.mark.parametrize("outcome", ["allowed-once", "rejected", "cancelled", "unavailable"])
@@ -278,14 +291,265 @@ async def test_the_sessions_policy_beats_the_rows(root: Context, row: Any, sessi
     assert await bench.ask() == ("allowed-once" if session == "ask" else "rejected")
 
 
-async def test_a_policy_set_while_a_question_is_open_counts_for_the_next(bench: Bench) -> None:
+async def test_an_answer_after_the_switch_to_never_comes_too_late(bench: Bench) -> None:
     def switch(request: ApprovalRequest, next: Any) -> Any:
         set_approval_policy(request.agent.session, "never")
         return "allowed-once"
 
     bench.root.on(APPROVAL_REQUEST, switch)
-    assert await bench.ask() == "allowed-once"
-    assert await bench.ask() == "rejected"
+    assert [await bench.ask(), await bench.ask()] == ["rejected", "rejected"]
+    assert bench.outcomes() == ["rejected", "rejected"]
+
+
+async def test_a_switch_to_never_rejects_what_is_open_and_withdraws_it(bench: Bench) -> None:
+    asked = asyncio.Event()
+    seen: list[ApprovalRequest] = []
+
+    async def slow(request: ApprovalRequest, next: Any) -> Any:
+        seen.append(request)
+        asked.set()
+        assert request.signal is not None
+        await request.signal.wait()
+
+    bench.root.on(APPROVAL_REQUEST, slow)
+    question = asyncio.create_task(bench.ask())
+    await asked.wait()
+    bench.approval.set_policy(bench.new_agent(), "never")
+    set_approval_policy(bench.agent.session, "ask")
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not question.done()
+    bench.approval.set_policy(bench.agent, "never")
+    assert await question == "rejected"
+    assert seen[0].signal is not None
+    assert seen[0].signal.aborted
+    assert not bench.controller.signal.aborted
+    assert bench.outcomes() == ["rejected"]
+
+
+def holding(bench: Bench, seen: list[ApprovalRequest], **options: Any) -> Fiber:
+    """Mount an answerer that never answers."""
+
+    async def hold(request: ApprovalRequest, next: Any) -> Any:
+        seen.append(request)
+        await asyncio.Event().wait()
+
+    def apply(ctx: Context) -> None:
+        ctx.on(APPROVAL_REQUEST, hold, **options)
+
+    return bench.root.inject([], apply)
+
+
+async def test_an_answerer_that_unloads_meanwhile_leaves_nobody(root: Context) -> None:
+    bench = await mount(root, graceMs=1)
+    seen: list[ApprovalRequest] = []
+    answerer = holding(bench, seen)
+    await answerer
+    question = asyncio.create_task(bench.ask())
+    await until(lambda: bool(seen))
+    await answerer.dispose()
+    assert await question == "unavailable"
+    assert bench.outcomes() == ["unavailable"]
+    assert seen[0].signal is not None
+    assert seen[0].signal.aborted
+
+
+async def test_what_an_answerer_held_when_it_unloaded_goes_to_the_next(root: Context) -> None:
+    bench = await mount(root, graceMs=1)
+    seen: list[ApprovalRequest] = []
+    answerer = holding(bench, seen, prepend=True)
+    await answerer
+    asked = answer(bench, "allowed-once")
+    question = asyncio.create_task(bench.ask())
+    await until(lambda: bool(seen))
+    assert asked == []
+    await answerer.dispose()
+    assert await question == "allowed-once"
+    assert (asked[0].id, seen[0].id) == (bench.log()[0][1]["id"],) * 2
+    assert bench.outcomes() == ["allowed-once"]
+
+
+async def test_the_next_keeps_the_question_when_the_first_has_ended_at_last(root: Context) -> None:
+    bench = await mount(root, graceMs=1)
+    seen: list[ApprovalRequest] = []
+    ended = asyncio.Event()
+
+    async def hold(request: ApprovalRequest, next: Any) -> Any:
+        seen.append(request)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    first = bench.root.inject([], lambda ctx: ctx.on(APPROVAL_REQUEST, hold, prepend=True))  # type: ignore[arg-type]
+    await first
+    await holding(bench, seen)
+    question = asyncio.create_task(bench.ask())
+    await until(lambda: bool(seen))
+    await first.dispose()
+    await until(lambda: len(seen) == 2)
+    await ended.wait()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(seen) == 2
+    bench.controller.abort()
+    assert await question == "cancelled"
+
+
+async def test_an_answerer_may_settle_while_it_unloads(bench: Bench) -> None:
+    settled = asyncio.get_running_loop().create_future()
+    seen: list[ApprovalRequest] = []
+
+    async def hold(request: ApprovalRequest, next: Any) -> Any:
+        seen.append(request)
+        return await settled
+
+    def apply(ctx: Context) -> None:
+        ctx.on(APPROVAL_REQUEST, hold)
+        ctx.defer(lambda: settled.set_result("cancelled"))
+
+    answerer = bench.root.inject([], apply)
+    await answerer
+    question = asyncio.create_task(bench.ask())
+    await until(lambda: bool(seen))
+    await answerer.dispose()
+    assert await question == "cancelled"
+
+
+async def test_a_plugin_that_answers_nothing_may_come_and_go(bench: Bench) -> None:
+    seen: list[ApprovalRequest] = []
+    answerer = holding(bench, seen)
+    await answerer
+    question = asyncio.create_task(bench.ask())
+    await until(lambda: bool(seen))
+    other = bench.root.inject([], lambda ctx: ctx.on(APPROVAL_REQUEST, lambda *_: "rejected"))  # type: ignore[arg-type]
+    await other
+    await other.dispose()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(seen) == 1
+    bench.controller.abort()
+    assert await question == "cancelled"
+
+
+async def test_what_settles_a_question_first_counts(bench: Bench) -> None:
+    seen: list[ApprovalRequest] = []
+    await holding(bench, seen)
+    question = asyncio.create_task(bench.ask())
+    await until(lambda: bool(seen))
+    bench.controller.abort()
+    set_approval_policy(bench.agent.session, "never")
+    assert await question == "cancelled"
+
+
+async def test_a_question_ends_with_the_turn_that_asked_it(bench: Bench) -> None:
+    settled = asyncio.get_running_loop().create_future()
+    seen: list[ApprovalRequest] = []
+
+    async def hold(request: ApprovalRequest, next: Any) -> Any:
+        seen.append(request)
+        return await settled
+
+    bench.root.on(APPROVAL_REQUEST, hold)
+    question = asyncio.create_task(bench.ask())
+    await until(lambda: bool(seen))
+    settled.set_result("allowed-once")
+    bench.agent.session.append(TURN_END, TurnEndData(turn=1, reason={"kind": "completed"}))
+    assert await question == "cancelled"
+    assert bench.outcomes() == ["cancelled"]
+    assert seen[0].signal is not None
+
+
+async def test_the_end_of_another_agents_turn_ends_no_question(bench: Bench) -> None:
+    seen: list[ApprovalRequest] = []
+    await holding(bench, seen)
+    question = asyncio.create_task(bench.ask())
+    await until(lambda: bool(seen))
+    other = bench.new_agent()
+    other.session.append(TURN_END, TurnEndData(turn=1, reason={"kind": "completed"}))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not question.done()
+    bench.controller.abort()
+    assert await question == "cancelled"
+
+
+@pytest.mark.parametrize("how", ["asker", "service"])
+async def test_answerers_are_told_when_the_asker_or_the_service_goes(
+    bench: Bench, how: str
+) -> None:
+    seen: list[ApprovalRequest] = []
+    await holding(bench, seen)
+    question = asyncio.create_task(bench.ask())
+    await until(lambda: bool(seen))
+    if how == "asker":
+        question.cancel()
+    else:
+        bench.fiber.dispose()
+    await asyncio.wait([question])
+    assert seen[0].signal is not None
+    assert seen[0].signal.aborted
+
+
+async def test_a_question_that_is_withdrawn_at_once_is_shown_to_nobody(bench: Bench) -> None:
+    asked = answer(bench, "allowed-once")
+    question = asyncio.create_task(bench.ask())
+    await asyncio.sleep(0)
+    bench.controller.abort()
+    assert await question == "cancelled"
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert asked == []
+
+
+async def test_an_answerer_that_mounts_as_the_question_is_put_may_unload_again(
+    root: Context,
+) -> None:
+    bench = await mount(root, graceMs=1)
+    seen: list[ApprovalRequest] = []
+    question = asyncio.create_task(bench.ask())
+    await asyncio.sleep(0)
+    ready = bench.root.inject([], lambda ctx: None)
+    ready.ctx.on(APPROVAL_REQUEST, lambda request, _: _hold(seen, request))
+    await until(lambda: bool(seen))
+    await ready.dispose()
+    assert await question == "unavailable"
+
+
+async def _hold(seen: list[ApprovalRequest], request: ApprovalRequest) -> Any:
+    seen.append(request)
+    await asyncio.Event().wait()
+
+
+async def test_nothing_is_listened_to_while_nothing_is_asked(bench: Bench) -> None:
+    before = bench.root.census()
+    answer(bench, "allowed-once")
+    listeners = bench.root.listener_count(SESSION_EVENT.name)
+    await bench.ask()
+    assert bench.root.listener_count(SESSION_EVENT.name) == listeners
+    assert bench.root.census().listeners == before.listeners + 1
+
+
+async def test_each_of_two_crossed_decisions_is_logged_for_its_own_question(bench: Bench) -> None:
+    loop = asyncio.get_running_loop()
+    answers = {"1": loop.create_future(), "2": loop.create_future()}
+
+    async def each(request: ApprovalRequest, next: Any) -> Any:
+        return await answers[str(request.call_id)]
+
+    bench.root.on(APPROVAL_REQUEST, each)
+    questions = [asyncio.create_task(bench.ask(call_id=CallId(each_id))) for each_id in "12"]
+    await until(lambda: len(bench.log()) == 2)
+    answers["2"].set_result("rejected")
+    await questions[1]
+    answers["1"].set_result("allowed-once")
+    await questions[0]
+    calls = {data["id"]: data["callId"] for kind, data in bench.log() if kind == "approval/asked"}
+    decided = [data for kind, data in bench.log() if kind == "approval/decided"]
+    assert [(calls[data["id"]], data["outcome"]) for data in decided] == [
+        ("2", "rejected"),
+        ("1", "allowed-once"),
+    ]
 
 
 async def test_answerers_of_another_agent_never_see_the_question(bench: Bench) -> None:
@@ -328,6 +592,15 @@ async def test_an_unknown_policy_is_refused_before_it_is_logged(bench: Bench) ->
     with pytest.raises(TypeError, match="'sometimes'"):
         set_approval_policy(bench.agent.session, unknown)
     assert bench.log() == []
+
+
+@pytest.mark.parametrize("data", [{"policy": "sometimes"}, {"policy": ["ask"]}, {}])
+def test_a_policy_of_a_log_that_nobody_knows_is_never(data: Any) -> None:
+    events = [{"type": "approval/policy", "data": {"policy": "ask"}}]
+    assert effective_approval_policy(events) == "ask"
+    assert effective_approval_policy([*events, {"type": "approval/policy", "data": data}]) == (
+        "never"
+    )
 
 
 def test_the_last_policy_of_a_log_counts() -> None:

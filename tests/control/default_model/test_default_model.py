@@ -10,6 +10,7 @@ from dsh.control.default_model.service import AgentDefaultModel, ModelSelection
 from dsh.kernel import Context, ValidationError
 from dsh.state.settings import SettingsRefused
 from dsh.state.settings.file import FileSettings
+from dsh.state.settings.service import SettingsProvider
 
 
 async def test_the_row_is_the_selection(root: Context) -> None:
@@ -56,4 +57,38 @@ async def test_an_unusable_selection_is_not_saved(
     service = root.require(AgentDefaultModel)
     with pytest.raises(SettingsRefused):
         await service.save_selection(selection)
+    assert service.current_selection() == ModelSelection("p", "m")
+
+
+async def test_a_choice_made_elsewhere_is_seen_at_once_and_the_row_comes_back_without_it(
+    root: Context, tmp_path: Path
+) -> None:
+    settings = await root.plugin(FileSettings, {"path": str(tmp_path / "settings.yaml")})
+    await root.plugin(ConfiguredDefaultModel, {"provider": "p", "model": "m"})
+    service = root.require(AgentDefaultModel)
+    provider = root.require(SettingsProvider)
+    await provider.replace("agent-default-model", {"provider": "q", "model": "n"})
+    assert service.current_selection() == ModelSelection("q", "n")
+    await settings.dispose()
+    assert service.current_selection() == ModelSelection("p", "m")
+
+
+async def test_what_was_saved_is_kept_for_the_next_start(tmp_path: Path) -> None:
+    async def start(root: Context) -> AgentDefaultModel:
+        await root.plugin(FileSettings, {"path": str(tmp_path / "settings.yaml")})
+        await root.plugin(ConfiguredDefaultModel, {"provider": "p", "model": "m"})
+        return root.require(AgentDefaultModel)
+
+    first, second = Context(), Context()
+    await (await start(first)).save_selection(ModelSelection("unheard-of", "x", "high"))
+    await first.dispose()
+    assert (await start(second)).current_selection() == ModelSelection("unheard-of", "x", "high")
+    await second.dispose()
+
+
+async def test_a_selection_is_a_value_of_its_own(root: Context) -> None:
+    await root.plugin(ConfiguredDefaultModel, {"provider": "p", "model": "m"})
+    service = root.require(AgentDefaultModel)
+    with pytest.raises(AttributeError):
+        service.current_selection().model = "other"  # type: ignore[misc]
     assert service.current_selection() == ModelSelection("p", "m")

@@ -135,6 +135,30 @@ async def test_a_timeout_beats_what_the_body_made_of_it(bench: Bench) -> None:
     assert result.additional_contexts == (note,)
 
 
+async def test_what_a_wrapper_raises_in_time_is_no_timeout(bench: Bench) -> None:
+    async def broken(request: ToolDispatch, next: Any) -> ToolResult:
+        raise ValueError("broken")
+
+    bench.ctx.on(TOOLS_EXECUTE, broken)
+    bench.add(Started(), 30)
+    assert text(await bench.call()) == "Error: broken"
+
+
+async def test_a_value_that_was_there_in_time_stands(bench: Bench) -> None:
+    async def linger(request: ToolDispatch, next: Any) -> ToolResult:
+        result = await next()
+        await request.signal.wait()
+        return result
+
+    async def body(args: Any, run: ToolRunContext) -> str:
+        return "done"
+
+    bench.ctx.on(TOOLS_EXECUTE, linger)
+    bench.add(body, 0.02)
+    result: Any = await bench.call()
+    assert result.value == "done"
+
+
 async def test_a_callers_abort_before_the_deadline_stays_an_abort(bench: Bench) -> None:
     body = Started()
     bench.add(body, 30)

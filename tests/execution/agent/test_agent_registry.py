@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -18,7 +19,6 @@ from dsh.execution.agent.service import (
     AgentRegistry,
     AgentRegistryError,
     CreateAgent,
-    InitiatorScopeDisposed,
     NoAgentFactory,
     ResumeAgent,
 )
@@ -37,6 +37,12 @@ class Someone(Named):
     def __init__(self, id: str, session: str | None = None) -> None:
         super().__init__(id)
         self.session = Named(session or id)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not holds():  # noqa: ASYNC110  # there is nothing to wait for
+            await asyncio.sleep(0)
 
 
 def someone(id: str, session: str | None = None) -> Agent:
@@ -172,6 +178,8 @@ async def test_owners_are_told_apart(agents: AgentRegistry) -> None:
     assert agents.is_owned_by(SessionId("c"), parent)
     assert not agents.is_owned_by(SessionId("p"), parent)
     assert not agents.is_owned_by(SessionId("x"), parent)
+    owners = [agents.owner_of(SessionId(name)) for name in "cpx"]
+    assert owners == [parent, None, None]
 
 
 async def test_without_a_loop_nobody_can_make_agents(agents: AgentRegistry) -> None:
@@ -235,6 +243,114 @@ async def test_contained_events_never_reach_their_dispatcher(
     assert "vetoed" in caplog.text
 
 
+async def test_every_listener_of_a_contained_event_runs_and_each_failure_is_reported(
+    root: Context, agents: AgentRegistry
+) -> None:
+    agent = someone("a")
+    reported: list[str] = []
+    ran: list[str] = []
+    root.set_reporter(lambda error, *_: reported.append(str(error)))
+
+    def raises(_: Any) -> None:
+        raise RuntimeError("at once")
+
+    async def fails(_: Any) -> None:
+        await asyncio.sleep(0)
+        raise RuntimeError("later")
+
+    for listener in (raises, fails, lambda _: ran.append("x")):
+        root.on(AGENT_STATUS, listener)
+    agent_events(root, agent).emit(AGENT_STATUS, AgentStatusChanged(agent, "running"))
+    assert ran == ["x"]
+    await until(lambda: len(reported) == 2)
+    assert reported == ["at once", "later"]
+
+
+async def test_listeners_above_an_agent_hear_it_and_those_below_do_not(
+    root: Context, agents: AgentRegistry
+) -> None:
+    parent, child, other = someone("p"), someone("c"), someone("o")
+    heard: list[str] = []
+    scopes = {
+        "parent": create_scope(root, parent),
+        "child": create_scope(root, child, parent),
+        "other": create_scope(root, other),
+    }
+    for name, scope in scopes.items():
+        scope.ctx.on(AGENT_STATUS, lambda _, name=name: heard.append(name))  # type: ignore[misc]
+    scopes["other"].ctx.on(AGENT_STATUS, lambda _: heard.append("everywhere"), everywhere=True)
+    agent_events(root, child).emit(AGENT_STATUS, AgentStatusChanged(child, "running"))
+    assert heard == ["parent", "child", "everywhere"]
+    heard.clear()
+    agent_events(root, parent).emit(AGENT_STATUS, AgentStatusChanged(parent, "running"))
+    assert heard == ["parent", "everywhere"]
+
+
+async def test_a_late_failure_at_the_announcement_takes_nothing_back(
+    root: Context, agents: AgentRegistry
+) -> None:
+    reported: list[str] = []
+    root.set_reporter(lambda error, *_: reported.append(str(error)))
+
+    async def fails(_: Any) -> None:
+        await asyncio.sleep(0)
+        raise RuntimeError("too late")
+
+    root.on(AGENT_CREATED, fails)
+    agent = someone("a")
+    agents.register(agent)
+    await until(lambda: bool(reported))
+    assert reported == ["too late"]
+    assert agents.get(SessionId("a")) is agent
+
+
+async def test_an_agent_belongs_to_the_agent_whose_context_registers_it(
+    root: Context, agents: AgentRegistry
+) -> None:
+    parent, child = someone("p"), someone("c")
+    agents.register(parent)
+    root.extend(meta={AGENT: parent}).require(AgentRegistry).register(child)
+    assert agents.roots() == [parent]
+    assert agents.is_owned_by(SessionId("c"), parent)
+
+
+async def test_the_registry_lists_a_fresh_list_in_the_order_of_entry(
+    agents: AgentRegistry,
+) -> None:
+    entered = [someone(name) for name in "bca"]
+    for agent in entered:
+        agents.enter(agent, None)
+    agents.all().clear()
+    agents.roots().clear()
+    assert agents.all() == agents.roots() == entered
+
+
+async def test_the_factory_goes_with_its_plugin_and_gets_the_callers_context(
+    root: Context, agents: AgentRegistry
+) -> None:
+    asked: list[Context] = []
+
+    class Factory:
+        async def create_agent(self, owner: Context, options: CreateAgent) -> Any:
+            asked.append(owner)
+
+        async def resume_agent(self, owner: Context, options: ResumeAgent) -> Any:
+            asked.append(owner)
+
+    loop = await root.inject(
+        [AgentRegistry], lambda ctx: ctx.require(AgentRegistry).set_factory(Factory())
+    )
+    held: list[Context] = []
+    caller = await root.inject([AgentRegistry], held.append)
+    mine = held[0].require(AgentRegistry)
+    await mine.create(CreateAgent(session_id=SessionId("a")))
+    await mine.resume(ResumeAgent(resume_session_id=SessionId("a")))
+    assert [owner.fiber for owner in asked] == [caller, caller]
+    await loop.dispose()
+    with pytest.raises(NoAgentFactory):
+        await mine.create(CreateAgent(session_id=SessionId("a")))
+
+
 async def test_boundaries_of_the_registry_carry_and_clear_the_agent(
     agents: AgentRegistry,
 ) -> None:
@@ -248,85 +364,3 @@ async def test_boundaries_of_the_registry_carry_and_clear_the_agent(
     assert await agents.with_initiator(agent, body) is agent
     assert await agents.spawn_with_initiator(agent, body, name="work") is agent
     assert agents.current_initiator() is None
-
-
-async def test_unloading_the_registry_waits_for_active_work_and_then_all_reads_raise(
-    root: Context,
-) -> None:
-    fiber = await root.plugin(LiveAgents)
-    agents = root.require(AgentRegistry)
-    agent, go = someone("a"), asyncio.Event()
-
-    async def body() -> Agent | None:
-        await go.wait()
-        return agents.current_initiator()
-
-    task = agents.spawn_with_initiator(agent, body, name="work")
-    ending = asyncio.ensure_future(fiber.dispose())
-    await asyncio.sleep(0)
-    with pytest.raises(InitiatorScopeDisposed):
-        agents.with_initiator(agent, lambda: None)
-    assert root.get(AgentRegistry) is None
-    assert agents.current_initiator() is None
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert not ending.done()
-    go.set()
-    assert await task is agent
-    await ending
-    for read in (
-        agents.current_initiator,
-        agents.require_initiator,
-        lambda: agents.with_initiator(agent, lambda: None),
-        lambda: agents.without_initiator(lambda: None),
-    ):
-        with pytest.raises(InitiatorScopeDisposed):
-            read()
-
-
-@pytest.mark.parametrize("nested", [1, 2])
-async def test_work_that_waits_for_the_end_of_its_own_registry_is_let_go(
-    root: Context, nested: int
-) -> None:
-    fiber = await root.plugin(LiveAgents)
-    agents = root.require(AgentRegistry)
-    agent, done = someone("a"), []
-
-    async def dispose() -> None:
-        await fiber.dispose()
-        done.append("gone")
-
-    async def body() -> None:
-        await (agents.with_initiator(someone("b"), dispose) if nested == 2 else dispose())
-
-    await asyncio.wait_for(agents.with_initiator(agent, body), 5)
-    assert done == ["gone"]
-
-
-async def test_a_later_joiner_inside_a_boundary_is_let_go_too(root: Context) -> None:
-    fiber = await root.plugin(LiveAgents)
-    agents = root.require(AgentRegistry)
-    begun = asyncio.Event()
-
-    async def joiner() -> None:
-        begun.set()
-        await go.wait()
-        await fiber.dispose()
-
-    go = asyncio.Event()
-    task = agents.spawn_with_initiator(someone("a"), joiner, name="joiner")
-    await begun.wait()
-    ending = asyncio.ensure_future(fiber.dispose())
-    await asyncio.sleep(0)
-    go.set()
-    await asyncio.wait_for(asyncio.gather(task, ending), 5)
-
-
-async def test_work_that_waits_for_the_end_of_the_root_is_let_go(root: Context) -> None:
-    await root.plugin(LiveAgents)
-    agents = root.require(AgentRegistry)
-
-    async def body() -> None:
-        await root.fiber.dispose()
-
-    await asyncio.wait_for(agents.with_initiator(someone("a"), body), 5)

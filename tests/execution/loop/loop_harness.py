@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +35,9 @@ from dsh.model.llm.service import (
     ResolvedModelInfo,
 )
 from dsh.model.messages import SessionId, UserMessage, create_user_message
+from dsh.state.persistence.service import SessionPersistence, SessionPreparation
 from dsh.state.session import invariants
+from dsh.state.session.service import SessionStore
 from dsh.state.session.session import Session
 from dsh.state.session.store import LocalSessionStore
 
@@ -73,8 +76,9 @@ class ScriptedModel(LlmAdapter):
         self.requests.append(options)
         reply = self.replies.pop(0) if self.replies else self.otherwise
         assert reply is not None, "the model was asked more often than the script says"
-        async for chunk in reply(options):
-            yield chunk
+        async with aclosing(reply(options)) as chunks:  # type: ignore[type-var]  # a generator
+            async for chunk in chunks:
+                yield chunk
 
 
 def says(text: str, *, reasoning: str = "", kind: str = "stop") -> Reply:
@@ -201,12 +205,13 @@ def types(agent: Agent, *, without: Iterable[str] = ("assistant/chunk",)) -> lis
     return [event["type"] for event in agent.session.events if event["type"] not in skipped]
 
 
-def events_of(agent: Agent, type: str) -> list[Any]:
-    return [event["data"] for event in agent.session.events if event["type"] == type]
+def events_of(of: Agent | Session, type: str) -> list[Any]:
+    session = of if isinstance(of, Session) else of.session
+    return [event["data"] for event in session.events if event["type"] == type]
 
 
-def reasons(agent: Agent) -> list[Any]:
-    return [data["reason"] for data in events_of(agent, "turn/end")]
+def reasons(of: Agent | Session) -> list[Any]:
+    return [data["reason"] for data in events_of(of, "turn/end")]
 
 
 def add_tool(
@@ -267,12 +272,55 @@ def assert_paired(messages: Sequence[Any]) -> None:
     assert owed == []
 
 
-def results(agent: Agent) -> list[tuple[str, bool, str, str | None]]:
+def assert_nothing_live(loop: Loop) -> None:
+    assert loop.agents.all() == []
+    assert loop.root.require(SessionStore).all() == []
+
+
+def results(of: Agent | Session) -> list[tuple[str, bool, str, str | None]]:
     """Per result: call id, whether it is an error, text, and code."""
     found = []
-    for data in events_of(agent, "tool/result"):
+    for data in events_of(of, "tool/result"):
         block = data["message"]["content"][0]
         text = "".join(part["text"] for part in block["content"] if part["type"] == "text")
         code = data.get("error", {}).get("code")
         found.append((block["toolCallId"], block.get("isError", False), text, code))
     return found
+
+
+class Shelf(SessionPersistence):
+    """Keeps sessions in memory; as slow and as broken as a test wants."""
+
+    inject = (SessionStore,)
+
+    def start(self) -> None:
+        self.stored: dict[str, Session] = self.config or {}
+        self.released: list[str] = []
+        self.gate: asyncio.Event | None = None
+
+    async def prepare(self, id: str) -> SessionPreparation:
+        if self.gate is not None:
+            await self.gate.wait()
+        if id not in self.stored:
+            raise LookupError(f"session {id!r} not found")
+        kept = self.stored[id]
+        session = self.ctx.require(SessionStore).restore(kept.header, list(kept.events))
+        return SessionPreparation(session, lambda: self.released.append(id))
+
+    async def all(self) -> Any:
+        return [session.header for session in self.stored.values()]
+
+    def locate(self, meta: Any) -> None:
+        return None
+
+    async def nothing(self, *args: Any) -> Any:
+        raise NotImplementedError
+
+    create = append = load = inspect = read_from = list_snapshots = survey = nothing
+    newest = delete = nothing
+
+
+async def shelve(loop: Loop, *sessions: Session) -> Any:
+    """Mount a store that holds sessions."""
+    await loop.root.plugin(Shelf, {session.id: session for session in sessions})
+    return loop.root.require(SessionPersistence)

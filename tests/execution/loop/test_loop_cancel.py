@@ -1,3 +1,5 @@
+"""Cancelling an agent, and what its turn leaves."""
+
 from __future__ import annotations
 
 import asyncio
@@ -9,7 +11,6 @@ from loop_harness import (
     Held,
     Loop,
     add_tool,
-    assert_paired,
     calls,
     events_of,
     fails,
@@ -20,12 +21,6 @@ from loop_harness import (
     user,
 )
 
-from dsh.control.approval.service import (
-    ApprovalOutcome,
-    ApprovalPolicy,
-    ApprovalRequest,
-    ApprovalService,
-)
 from dsh.execution.agent.events import (
     AGENT_ERROR,
     AGENT_PRE_STEP,
@@ -35,14 +30,13 @@ from dsh.execution.agent.events import (
     AGENT_TURN_STOPPING,
     Retry,
 )
-from dsh.execution.agent.service import DISPOSED_CANCEL, USER_CANCEL, Agent
+from dsh.execution.agent.service import DISPOSED_CANCEL, USER_CANCEL
 from dsh.execution.prompt.events import SYSTEM_PROMPT_ASSEMBLE
-from dsh.execution.tools.events import TOOLS_POST_EXECUTE, TOOLS_PRE_EXECUTE, Ask
+from dsh.execution.tools.events import TOOLS_PRE_EXECUTE
 from dsh.model.chunks import reasoning_delta, text_delta, tool_call_delta
 from dsh.model.llm.events import LLM_STREAM
 from dsh.model.messages import text_of
 from dsh.state.session.events import SESSION_EVENT
-from dsh.state.session.session import Session
 
 ABORTED_BY_USER = {"kind": "aborted", "reason": {"kind": "user"}}
 
@@ -485,212 +479,3 @@ async def test_errors_of_cancellation_are_not_reported(loop: Loop) -> None:
     agent.cancel(USER_CANCEL)
     await agent.when_idle()
     assert errors == []
-
-
-async def drivers() -> list[asyncio.Task[Any]]:
-    return [task for task in asyncio.all_tasks() if task.get_name().startswith("agent:")]
-
-
-async def test_cancelling_the_driver_task_from_outside_balances_the_log(loop: Loop) -> None:
-    agent = await loop.agent()
-    held = Held()
-    loop.model.will(held)
-    agent.followup(user("first"))
-    await held.reached.wait()
-
-    (driver,) = await drivers()
-    driver.cancel()
-    await agent.when_idle()
-
-    assert driver.cancelled()
-    assert reasons(agent) == [{"kind": "aborted", "reason": dict(DISPOSED_CANCEL)}]
-    assert events_of(agent, "assistant/message")[0]["interrupted"] is True
-    assert agent.status == "idle"
-
-
-async def test_cancelling_the_driver_task_before_its_first_step_closes_the_turn(
-    loop: Loop,
-) -> None:
-    agent = await loop.agent()
-    loop.model.will("ok")
-    agent.followup(user("first"))
-    (driver,) = await drivers()
-    driver.cancel()
-    await agent.when_idle()
-
-    assert types(agent) == ["turn/start", "turn/end"]
-    assert reasons(agent) == [{"kind": "aborted", "reason": dict(DISPOSED_CANCEL)}]
-    assert agent.status == "idle"
-    agent.followup(user("second"))
-    await agent.when_idle()
-    assert reasons(agent)[1] == {"kind": "completed"}
-
-
-async def test_cancelling_a_maintenance_task_before_its_first_step_frees_the_agent(
-    loop: Loop,
-) -> None:
-    agent = await loop.agent()
-    loop.model.will("ok")
-    job = agent.run_maintenance(lambda signal: signal.wait())
-    job.cancel()
-    await agent.when_idle()
-    agent.followup(user("first"))
-    await agent.when_idle()
-    assert reasons(agent) == [{"kind": "completed"}]
-
-
-async def test_a_message_that_comes_when_the_registry_is_going_stays_parked(loop: Loop) -> None:
-    agents = loop.agents
-    agent = await loop.agent()
-    ending = asyncio.ensure_future(agents.ctx.fiber.dispose())
-    await asyncio.sleep(0)
-    agent.followup(user("first"))
-    await ending
-    assert types(agent) == []
-    assert agent.status == "idle"
-
-
-async def test_cancelling_the_driver_task_during_tools_answers_every_call(loop: Loop) -> None:
-    agent = await loop.agent()
-    started = asyncio.Event()
-
-    async def wait() -> str:
-        started.set()
-        await asyncio.Event().wait()
-        return "never"
-
-    async def quick() -> str:
-        return "done"
-
-    add_tool(loop.root, wait, parallel=True)
-    add_tool(loop.root, quick, parallel=True)
-    loop.model.will(
-        calls(("c1", "quick", "{}"), ("c2", "wait", "{}"), ("c3", "quick", "{}"), ("c4", "x", ""))
-    )
-    agent.followup(user("first"))
-    await started.wait()
-    await asyncio.sleep(0)
-
-    (driver,) = await drivers()
-    driver.cancel()
-    await agent.when_idle()
-
-    assert driver.cancelled()
-    assert [call for call, *_ in results(agent)] == ["c1", "c2", "c3", "c4"]
-    assert results(agent)[1][3] == "ABORTED"
-    assert results(agent)[3][3] == "ABORTED_BEFORE_DISPATCH"
-
-
-@pytest.mark.parametrize("seam", list(SEAMS))
-async def test_cancelling_the_driver_task_at_any_seam_ends_it_cancelled(
-    loop: Loop, seam: str
-) -> None:
-    agent = await loop.agent()
-    blocked = asyncio.Event()
-
-    async def act() -> str:
-        return "done"
-
-    async def block(payload: Any, next: Any) -> Any:
-        blocked.set()
-        await asyncio.Event().wait()
-
-    add_tool(loop.root, act)
-    loop.model.will(calls(("c1", "act", "{}"), ("c2", "act", "{}")))
-    loop.root.on(SEAMS[seam], block)  # type: ignore[arg-type]
-    agent.followup(user("first"))
-    await blocked.wait()
-    (driver,) = await drivers()
-    driver.cancel()
-    await agent.when_idle()
-
-    assert driver.cancelled()
-    assert reasons(agent)[0]["kind"] == "aborted"
-
-
-async def session_after(loop: Loop, agent: Agent) -> None:
-    """Prompt once more: the request must be paired and the session must go on."""
-    loop.model.replies.clear()
-    loop.model.will("still here")
-    agent.followup(user("go on"))
-    await agent.when_idle()
-    assert_paired(loop.model.requests[-1].messages)
-    assert reasons(agent)[-1] == {"kind": "completed"}
-
-
-class SlowApprover(ApprovalService):
-    """Nobody answers until the call is withdrawn."""
-
-    async def request(self, request: ApprovalRequest) -> ApprovalOutcome:
-        self.config.set()
-        assert request.signal is not None
-        await request.signal.wait()
-        return "cancelled"
-
-    def set_policy(self, agent: Agent, policy: ApprovalPolicy) -> None:
-        raise NotImplementedError
-
-    def override_of(self, session: Session) -> ApprovalPolicy | None:
-        return None
-
-
-STAGES = ["prepare", "approve", "dispatch", "finalize"]
-
-
-@pytest.mark.parametrize("stage", STAGES)
-async def test_an_interrupt_at_any_stage_of_a_call_leaves_a_paired_history(
-    loop: Loop, stage: str
-) -> None:
-    agent = await loop.agent()
-    reached = asyncio.Event()
-
-    async def block(payload: Any, next: Any = None) -> Any:
-        reached.set()
-        await asyncio.Event().wait()
-
-    async def cooperative(payload: Any, next: Any) -> Any:
-        reached.set()
-        await payload.signal.wait()
-        return await next()
-
-    async def post(payload: Any, next: Any) -> Any:
-        reached.set()
-        await payload.execution.signal.wait()
-        return await next()
-
-    async def act() -> str:
-        if stage == "dispatch":
-            await block(None)
-        return "done"
-
-    add_tool(loop.root, act, parallel=True)
-    if stage == "prepare":
-        stop = loop.root.on(TOOLS_PRE_EXECUTE, cooperative)
-    elif stage == "approve":
-        await loop.root.plugin(SlowApprover, reached)
-        stop = loop.root.on(TOOLS_PRE_EXECUTE, lambda payload, _: Ask("why"))
-    elif stage == "finalize":
-        stop = loop.root.on(TOOLS_POST_EXECUTE, post)
-    else:
-        stop = None
-    loop.model.will(calls(("c1", "act", "{}"), ("c2", "act", "{}")), "unreached")
-    agent.followup(user("first"))
-    await reached.wait()
-    agent.cancel(USER_CANCEL)
-    await agent.when_idle()
-    if stop is not None:
-        stop.dispose()
-
-    assert [call for call, *_ in results(agent)] == ["c1", "c2"]
-    codes = [code for *_, code in results(agent)]
-    assert (
-        codes
-        == {
-            "prepare": ["ABORTED_BEFORE_DISPATCH"] * 2,
-            "approve": ["ABORTED_BEFORE_DISPATCH"] * 2,
-            "dispatch": ["ABORTED"] * 2,
-            "finalize": [None, None],
-        }[stage]
-    )
-    assert reasons(agent) == [ABORTED_BY_USER]
-    await session_after(loop, agent)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from loop_harness import Loop, calls, events_of, fails, reasons, says, types, user
 
+from dsh.base.errors import DshError, error_chain
 from dsh.execution.agent.events import (
     AGENT_ERROR,
     AGENT_PRE_STEP,
@@ -24,6 +25,10 @@ from dsh.model.messages import text_of
 from dsh.state.session.events import SESSION_EVENT
 
 COMPLETED = {"kind": "completed"}
+
+
+class Named(DshError):
+    code = "NAMED"
 
 
 async def test_a_provider_failure_ends_the_turn_with_its_facts(loop: Loop) -> None:
@@ -307,6 +312,69 @@ async def test_a_failed_turn_leaves_queued_prompts_parked(loop: Loop) -> None:
     agent.followup(user("third"))
     await agent.when_idle()
     assert [reason["kind"] for reason in reasons(agent)] == ["error", "completed", "completed"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Named("mine"), "NAMED"),
+        (DshError("plain"), "UNKNOWN"),
+        (DshError("given", code="GIVEN"), "GIVEN"),
+        (DshError("empty", code=""), "UNKNOWN"),
+        (ValueError("foreign"), "UNKNOWN"),
+        (ExceptionGroup("several", [Named("inner")]), "UNKNOWN"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else type(each).__name__,
+)
+async def test_a_failure_that_has_a_code_keeps_it_in_the_turns_end(
+    loop: Loop, error: Exception, code: str
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise error
+
+    agent = await loop.agent()
+    loop.root.on(AGENT_PRE_STEP, refuse)
+    agent.followup(user("first"))
+    await agent.when_idle()
+    assert reasons(agent) == [
+        {"kind": "error", "error": {"message": error_chain(error), "code": code}}
+    ]
+
+
+@pytest.mark.parametrize("way", ["followup", "steer"])
+async def test_a_wake_from_an_error_listener_is_heard_when_the_driver_has_come_to_rest(
+    loop: Loop, way: str
+) -> None:
+    agent = await loop.agent()
+    statuses: list[str] = []
+    loop.root.on(AGENT_ERROR, lambda _: getattr(agent, way)(user("once more")))
+    loop.root.on(AGENT_STATUS, lambda event: statuses.append(event.status))
+    loop.model.will(fails(), "ok")
+    agent.followup(user("first"))
+    await agent.when_idle()
+    assert [reason["kind"] for reason in reasons(agent)] == ["error", "completed"]
+    assert statuses == ["running", "idle"] * 2
+
+
+async def test_a_wake_from_an_error_listener_of_a_refused_turn_start_is_heard(
+    loop: Loop,
+) -> None:
+    agent = await loop.agent()
+    refused: list[int] = []
+
+    def check(event: Any) -> None:
+        if event.name != "session/event" or refused:
+            return
+        if event.payload.event["type"] == "turn/start":
+            refused.append(1)
+            raise RuntimeError("no turn")
+
+    loop.root.on(INTERNAL_DISPATCH, check)
+    loop.root.on(AGENT_ERROR, lambda _: agent.followup(user("once more")))
+    loop.model.will("ok", "ok")
+    agent.followup(user("first"))
+    await agent.when_idle()
+    assert [reason["kind"] for reason in reasons(agent)] == ["completed", "completed"]
 
 
 async def test_an_append_that_is_refused_during_tools_leaves_a_paired_history(loop: Loop) -> None:

@@ -1,9 +1,11 @@
+"""How agents come to life and end."""
+
 from __future__ import annotations
 
 import asyncio
 import gc
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,8 +13,8 @@ from loop_harness import (
     Held,
     Loop,
     add_tool,
+    assert_nothing_live,
     calls,
-    events_of,
     mount,
     reasons,
     ticks,
@@ -25,26 +27,20 @@ from dsh.base.signal import AbortController
 from dsh.execution.agent.events import (
     AGENT_CREATED,
     AGENT_DISPOSED,
+    AGENT_INBOX_DISCARDED,
     AGENT_SESSION_START,
     AGENT_STATUS,
-    AGENT_TURN_STOPPING,
 )
-from dsh.execution.agent.service import AgentOptions, AgentRegistry, CreateAgent, ResumeAgent
-from dsh.execution.loop.events import AGENT_LOOP_CONFIG_START_FAILED
-from dsh.execution.loop.plugin import TurnLoop
+from dsh.execution.agent.service import AgentOptions, AgentRegistry, CreateAgent
 from dsh.execution.loop.service import (
     AgentLoop,
     CreationAborted,
-    DisposalFromWithin,
-    NoPersistence,
 )
 from dsh.execution.tools.service import ToolRuntime
-from dsh.kernel import Context, InactiveEffect, ValidationError
+from dsh.kernel import INTERNAL_STATUS, Context, FiberState, InactiveEffect, StatusChanged
 from dsh.model.messages import SessionId
-from dsh.state.persistence.service import SessionPersistence, SessionPreparation
-from dsh.state.session.events import SESSION_CREATED, SESSION_DISPOSED
+from dsh.state.session.events import SESSION_CREATED, SESSION_DISPOSED, SESSION_EVENT
 from dsh.state.session.service import SessionStore
-from dsh.state.session.session import Session
 
 
 def edges(loop: Loop) -> list[str]:
@@ -57,11 +53,6 @@ def edges(loop: Loop) -> list[str]:
     ):
         loop.root.on(event, lambda _, word=word: log.append(word), everywhere=True)  # type: ignore[misc]
     return log
-
-
-def assert_nothing_live(loop: Loop) -> None:
-    assert loop.agents.all() == []
-    assert loop.root.require(SessionStore).all() == []
 
 
 class Commit:
@@ -384,40 +375,29 @@ async def test_a_bad_seed_raises_before_anything_is_registered(loop: Loop) -> No
     assert_nothing_live(loop)
 
 
-async def test_a_turn_that_waits_for_the_end_of_its_agent_fails_fast(loop: Loop) -> None:
+async def test_an_end_that_is_requested_again_while_it_begins_is_one_end(loop: Loop) -> None:
+    fiber = loop.root.require(AgentLoop).ctx.fiber
     handle = await loop.create()
-    loop.model.will("ok")
-    caught: list[BaseException] = []
-
-    async def on_stopping(_: Any) -> None:
-        try:
-            await handle.dispose()
-        except DisposalFromWithin as error:
-            caught.append(error)
-            raise
-
-    loop.root.on(AGENT_TURN_STOPPING, on_stopping)
-    handle.agent.followup(user("first"))
-    await asyncio.wait_for(handle.agent.when_idle(), 5)
-    await asyncio.wait_for(handle.dispose(), 5)
-    assert len(caught) == 1
-    assert reasons(handle.agent)[0]["reason"] == {"kind": "disposed"}
+    handle.agent.inject(user("waits"))
+    loop.root.on(AGENT_INBOX_DISCARDED, lambda _: fiber.dispose())
+    ending = asyncio.create_task(handle.dispose())
+    await asyncio.sleep(0)
+    ends = [task for task in asyncio.all_tasks() if task.get_name() == "end of agent s1"]
+    await ending
+    await fiber.dispose()
+    assert len(ends) == 1
     assert_nothing_live(loop)
 
 
-async def test_a_tool_that_waits_for_the_end_of_its_agent_does_not_hang(loop: Loop) -> None:
-    handle = await loop.create()
-
-    async def suicide() -> str:
-        await handle.dispose()
-        return "never"
-
-    add_tool(loop.root, suicide)
-    loop.model.will(calls(("c1", "suicide", "{}")))
-    handle.agent.followup(user("first"))
-    await asyncio.wait_for(handle.agent.when_idle(), 5)
-    await asyncio.wait_for(handle.dispose(), 5)
-    assert_nothing_live(loop)
+async def test_what_the_log_would_not_withdraw_at_once_is_withdrawn_at_the_end(loop: Loop) -> None:
+    fiber = loop.root.require(AgentLoop).ctx.fiber
+    agent = await loop.agent()
+    agent.inject(user("waits"))
+    loop.root.on(SESSION_EVENT, lambda _: fiber.dispose(), everywhere=True)
+    agent.inject(user("ends it"))
+    assert agent.inbox.has_pending
+    await fiber.dispose()
+    assert not agent.inbox.has_pending
 
 
 async def test_a_disposed_agent_can_be_collected(loop: Loop) -> None:
@@ -456,115 +436,6 @@ async def test_create_at_once_is_owned_by_the_calling_plugin(loop: Loop) -> None
 # resume
 
 
-class Shelf(SessionPersistence):
-    """Keeps sessions in memory; as slow and as broken as a test wants."""
-
-    inject = (SessionStore,)
-
-    def start(self) -> None:
-        self.stored: dict[str, Session] = self.config or {}
-        self.released: list[str] = []
-        self.gate: asyncio.Event | None = None
-
-    async def prepare(self, id: str) -> SessionPreparation:
-        if self.gate is not None:
-            await self.gate.wait()
-        if id not in self.stored:
-            raise LookupError(f"session {id!r} not found")
-        kept = self.stored[id]
-        session = self.ctx.require(SessionStore).restore(kept.header, list(kept.events))
-        return SessionPreparation(session, lambda: self.released.append(id))
-
-    async def all(self) -> Any:
-        return [session.header for session in self.stored.values()]
-
-    def locate(self, meta: Any) -> None:
-        return None
-
-    async def nothing(self, *args: Any) -> Any:
-        raise NotImplementedError
-
-    create = append = load = inspect = read_from = list_snapshots = survey = nothing
-    newest = delete = nothing
-
-
-async def shelve(loop: Loop, *sessions: Session) -> Any:
-    await loop.root.plugin(Shelf, {session.id: session for session in sessions})
-    return loop.root.require(SessionPersistence)
-
-
-async def resume(loop: Loop, id: str = "s1", **options: Any) -> Any:
-    options.setdefault("agent_options", AgentOptions(provider="scripted", model="m"))
-    return await loop.agents.resume(ResumeAgent(resume_session_id=SessionId(id), **options))
-
-
-async def test_resuming_needs_a_store(loop: Loop) -> None:
-    with pytest.raises(NoPersistence, match="session-persistence"):
-        await resume(loop)
-
-
-async def test_a_resumed_agent_goes_on_counting_and_keeps_what_waited(loop: Loop) -> None:
-    handle = await loop.create()
-    loop.model.will("one", "two")
-    handle.agent.followup(user("first"))
-    await handle.agent.when_idle()
-    handle.agent.inject(user("waiting"))
-    stored = Session.create(
-        "s1",
-        list(handle.agent.session.events),
-        handle.agent.session.header,
-        types=list(loop.root.require(SessionStore).declared().values()),
-    )
-    await handle.dispose()
-    await shelve(loop, stored)
-    sources: list[str] = []
-    loop.root.on(AGENT_SESSION_START, lambda event: sources.append(event.source))
-
-    again = await resume(loop)
-    again.agent.followup(user("second"))
-    await again.agent.when_idle()
-
-    assert sources == ["resume"]
-    assert [data["turn"] for data in events_of(again.agent, "turn/start")] == [1, 2]
-    texts = [data["content"][0]["text"] for data in events_of(again.agent, "user/message")]
-    assert texts == ["first", "waiting", "second"]
-    reasons_logged = [data["reason"] for data in events_of(again.agent, "request/header")]
-    assert reasons_logged == ["initial", "resume"]
-    await again.dispose()
-
-
-async def test_a_failed_resume_frees_the_session_and_the_id(loop: Loop) -> None:
-    shelf = await shelve(loop, Session.create("s1"))
-    with pytest.raises(RuntimeError, match="refused"):
-        await resume(loop, setup=raises(RuntimeError("refused")))
-    assert shelf.released == ["s1"]
-    assert_nothing_live(loop)
-    with pytest.raises(LookupError, match="not found"):
-        await resume(loop, "unknown")
-    assert (await resume(loop)).agent.id == "s1"
-
-
-async def test_unloading_the_owner_during_a_load_that_never_ends_frees_the_id(loop: Loop) -> None:
-    shelf = await shelve(loop, Session.create("s1"))
-    shelf.gate = asyncio.Event()
-    tasks: list[Awaitable[Any]] = []
-
-    def own(ctx: Context) -> None:
-        agents = ctx.require(AgentRegistry)
-        options = ResumeAgent(resume_session_id=SessionId("s1"))
-        tasks.append(asyncio.create_task(agents.resume(options)))
-
-    owner = await loop.root.inject([AgentRegistry], own)
-    await asyncio.sleep(0)
-    await owner.dispose()
-    with pytest.raises((CreationAborted, InactiveEffect)):
-        await tasks[0]
-    shelf.gate.set()
-    shelf.gate = None
-    assert_nothing_live(loop)
-    await resume(loop)
-
-
 async def test_unloading_the_registry_restarts_the_loop_against_the_next_one(
     root: Context, model: Any
 ) -> None:
@@ -595,6 +466,23 @@ async def test_unloading_the_registry_restarts_the_loop_against_the_next_one(
     assert reasons(agent) == [{"kind": "completed"}]
 
 
+async def test_a_message_that_comes_when_the_registry_is_going_stays_parked(loop: Loop) -> None:
+    registry = loop.agents.ctx.fiber
+    agent = await loop.agent()
+    told: list[str] = []
+    loop.root.on(AGENT_STATUS, lambda event: told.append(event.status))
+
+    def wake(event: StatusChanged) -> None:
+        if event.fiber is registry and registry.state is FiberState.UNLOADING:
+            agent.followup(user("first"))
+
+    loop.root.on(INTERNAL_STATUS, wake, everywhere=True)
+    await registry.dispose()
+    assert types(agent) == []
+    assert told == ["running", "idle"]
+    assert agent.status == "idle"
+
+
 async def test_disposing_the_root_in_a_turn_drains_it_with_its_identity(
     root: Context, model: Any
 ) -> None:
@@ -620,96 +508,3 @@ async def test_disposing_the_root_in_a_turn_drains_it_with_its_identity(
 
     assert seen == [handle.agent]
     assert types(handle.agent)[-3:] == ["tool/result", "step/end", "turn/end"]
-
-
-# configured agents
-
-
-async def configured(root: Context, model: Any, *rows: dict[str, Any]) -> Loop:
-    loop = await mount(root, model, agents=list(rows))
-    await ticks(20)
-    return loop
-
-
-async def test_configured_agents_start_with_the_loop(root: Context, model: Any) -> None:
-    loop = await configured(
-        root,
-        model,
-        {"id": "fresh", "provider": "scripted", "model": "m", "cwd": "/tmp"},
-        {"id": "exact", "sessionId": "s1"},
-    )
-    first, second = loop.agents.all()
-    assert first.id.startswith("fresh-session-")
-    assert first.session.header["cwd"] == "/tmp"
-    assert second.id == "s1"
-
-
-async def test_a_configured_session_that_is_stored_is_resumed(root: Context, model: Any) -> None:
-    failures: list[Any] = []
-    root.on(AGENT_LOOP_CONFIG_START_FAILED, failures.append)
-    loop = await mount(root, model)
-    await loop.root.require(AgentLoop).ctx.fiber.dispose()
-    await shelve(loop, Session.create("s1"))
-    await root.plugin(TurnLoop, {"agents": [{"id": "x", "sessionId": "s1"}]})
-    await ticks(20)
-    assert failures == []
-    (agent,) = loop.agents.all()
-    assert agent.session.events[-1]["type"] == "session/end-seed"
-
-
-async def test_restarting_the_loop_alone_brings_a_configured_session_back(
-    root: Context, model: Any
-) -> None:
-    loop = await mount(root, model)
-    row = loop.root.require(AgentLoop).ctx.fiber
-    await row.dispose()
-    await shelve(loop, Session.create("s1"))
-    settings = {"id": "x", "sessionId": "s1", "provider": "scripted", "model": "m"}
-    fiber = root.plugin(TurnLoop, {"agents": [settings]})
-    await fiber
-    await until(lambda: loop.agents.get(SessionId("s1")) is not None)
-    before = loop.agents.all()[0]
-    held = Held()
-    model.will(held)
-    before.followup(user("first"))
-    await held.reached.wait()
-
-    await fiber.restart()
-    await until(lambda: loop.agents.get(SessionId("s1")) is not None)
-    (after,) = loop.agents.all()
-    assert after is not before
-    assert reasons(before) == [{"kind": "aborted", "reason": {"kind": "disposed"}}]
-    model.will("ok")
-    after.followup(user("second"))
-    await after.when_idle()
-    assert reasons(after)[-1] == {"kind": "completed"}
-
-
-async def test_a_configured_resume_waits_for_the_store_and_tells_when_it_fails(
-    root: Context, model: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    failures: list[Any] = []
-    root.on(AGENT_LOOP_CONFIG_START_FAILED, failures.append)
-    loop = await configured(root, model, {"id": "x", "resumeSessionId": "missing"})
-    assert failures == []
-    await shelve(loop)
-    await ticks(20)
-    assert [failure.session_id for failure in failures] == ["missing"]
-    assert_nothing_live(loop)
-
-
-@pytest.mark.parametrize(
-    ("rows", "problem"),
-    [
-        ([{"id": "x", "sessionId": "a", "resumeSessionId": "b"}], "both sessionId and"),
-        ([{"id": "x", "sessionId": ""}], "at least 1 character"),
-        ([{"id": "x", "maxTokens": 0}], "greater than 0"),
-        ([{"id": "x", "sessionId": "a"}, {"id": "y", "sessionId": "a"}], "both ask for session"),
-        ([{"id": "x", "sessionId": "a"}, {"id": "y", "resumeSessionId": "a"}], "both ask for"),
-    ],
-)
-async def test_contradicting_identities_fail_at_load(
-    root: Context, model: Any, rows: Any, problem: str
-) -> None:
-    with pytest.raises((ValidationError, ValueError), match=problem):
-        await mount(root, model, agents=rows)

@@ -329,7 +329,7 @@ async def test_calls_that_share_an_id_each_get_their_own_result(loop: Loop) -> N
     loop.model.will(calls(("x", "echo", '{"word": "1"}'), ("x", "echo", '{"word": "2"}')), "end")
     agent.followup(user("go"))
     await agent.when_idle()
-    assert [(call, text) for call, _, text, _ in results(agent)] == [("x", "1"), ("x", "2")]
+    assert [(call, text) for call, _, text, _ in results(agent)] == [("x", "1"), ("x-2", "2")]
     assert_paired(loop.model.requests[-1].messages)
 
 

@@ -1,54 +1,35 @@
 from __future__ import annotations
 
-import asyncio
-import random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from loop_harness import (
     Loop,
     ScriptedModel,
-    add_tool,
-    assert_balanced,
-    assert_paired,
-    calls,
     events_of,
-    fails,
-    mount,
     reasons,
     says,
     user,
 )
 
-from dsh.base.json import dumps
 from dsh.control.default_model.service import ModelSelection
 from dsh.execution.agent.events import (
     AGENT_PRE_STEP,
     AGENT_REQUEST,
-    AGENT_REQUEST_ERROR,
     Enter,
-    Reject,
-    Retry,
 )
 from dsh.execution.agent.selection import SelectionRef, install_model_selection
-from dsh.execution.agent.service import USER_CANCEL, AgentOptions
-from dsh.execution.loop.snapshot import CLEARED_TEXT
+from dsh.execution.agent.service import AgentOptions
 from dsh.execution.prompt.service import (
+    CONTEXT_CLEARED,
     RUNTIME_CONTEXT_SOURCE,
     PromptContext,
     PromptSection,
     SystemPrompt,
 )
-from dsh.execution.tools.service import ToolRuntime
-from dsh.kernel import Context
 from dsh.model.llm.events import LLM_STREAM, is_loop_built
-from dsh.model.llm.service import GenerateOptions, call_config_of
 from dsh.model.messages import text_of
 from dsh.state.session.events import USER_MESSAGE
-from dsh.state.session.request import fold_request_header
-from dsh.state.session.session import Session
 
 
 def logged_headers(agent: Any) -> list[tuple[str, dict[str, Any]]]:
@@ -223,7 +204,7 @@ async def test_the_runtime_context_is_told_when_it_changed_and_only_then(loop: L
     context.dispose()
     await turn(agent)
     await turn(agent)
-    assert snapshots(agent)[2:] == [CLEARED_TEXT]
+    assert snapshots(agent)[2:] == [CONTEXT_CLEARED]
 
     source = events_of(agent, "user/message")[1]["source"]
     assert source["form"] == "snapshot"
@@ -269,152 +250,7 @@ async def test_a_resumed_agent_does_not_repeat_the_snapshot(loop: Loop) -> None:
     assert len(snapshots(again)) == 1
 
 
-# every request is in the log
-
-
-def rebuild(session: Session, request: GenerateOptions, cut: int) -> bytes:
-    """Build a request again from nothing but the first ``cut`` events of a log."""
-    prefix = list(session.events[:cut])
-    header: Any = fold_request_header(prefix)
-    seed = Session.create("again", prefix, types=list(_types(session)))
-    return dumps(
-        {
-            "config": header["config"],
-            "system": header.get("system"),
-            "tools": header.get("tools"),
-            "messages": seed.derive_messages(),
-        }
-    )
-
-
-def _types(session: Session) -> Any:
-    from dsh.execution.agent.events import INBOX_SPLICED
-    from dsh.state.session.events import CORE_EVENT_TYPES
-
-    return [declared for declared in (INBOX_SPLICED,) if declared.name not in CORE_EVENT_TYPES]
-
-
-def sent(request: GenerateOptions) -> bytes:
-    return dumps(
-        {
-            "config": call_config_of(request),
-            "system": request.system,
-            "tools": request.tools,
-            "messages": list(request.messages),
-        }
-    )
-
-
-class Chaos:
-    """Plugins that come, go, rewrite, refuse and interrupt, from one seed."""
-
-    def __init__(self, loop: Loop, seed: int) -> None:
-        self.loop = loop
-        self.dice = random.Random(seed)
-        self.agent: Any = None
-        self.cuts: list[tuple[GenerateOptions, int]] = []
-        self.effects: list[Any] = []
-        self.serial = 0
-
-    def mount(self, agent: Any) -> None:
-        self.agent, ctx = agent, self.loop.root
-        add_tool(ctx, self.work, name="par", parallel=True)
-        add_tool(ctx, self.work, name="exc")
-        ctx.on(AGENT_PRE_STEP, self.on_pre_step)
-        ctx.on(AGENT_REQUEST, self.on_request)
-        ctx.on(AGENT_REQUEST_ERROR, lambda event, _: Retry())
-        self.loop.model.otherwise = self.reply
-
-    async def work(self, key: str) -> str:
-        for _ in range(self.dice.randrange(3)):
-            await asyncio.sleep(0)
-        if self.chance(0.2):
-            raise RuntimeError("broken")
-        if self.chance(0.1):
-            self.agent.cancel(USER_CANCEL, keep_inbox=self.chance(0.5))
-            await asyncio.sleep(0)
-        if self.chance(0.2):
-            self.agent.inject(user(f"note {key}"))
-        return key
-
-    async def on_pre_step(self, event: Any, next: Any) -> Any:
-        if self.chance(0.1):
-            return Reject()
-        decision = await next()
-        if self.chance(0.2) and isinstance(decision, Enter):
-            return Enter((*decision.messages, user("extra")))
-        return decision
-
-    async def on_request(self, event: Any, next: Any) -> Any:
-        config = dict(await next())
-        if self.chance(0.2):
-            config["temperature"] = self.dice.choice([0, 0.5, 1])
-        if self.chance(0.2):
-            config["model"] = self.dice.choice(["m", "n"])
-        return config
-
-    def change_plugins(self) -> None:
-        ctx, prompt = self.loop.root, self.loop.root.require(SystemPrompt)
-        self.serial += 1
-        if self.effects and self.chance(0.4):
-            self.effects.pop(self.dice.randrange(len(self.effects))).dispose()
-        if self.chance(0.3):
-            self.effects.append(prompt.section(PromptSection(f"p{self.serial}", 5, "words")))
-        if self.chance(0.3):
-            text = f"fact {self.dice.randrange(3)}"
-            self.effects.append(prompt.context(PromptContext(f"c{self.serial}", 5, text)))
-        if self.chance(0.3):
-            from dsh.execution.tools.author import define_tool
-
-            made = define_tool(self.work, name=f"tool{self.serial}", description="does it")
-            self.effects.append(ctx.require(ToolRuntime).register(made))
-
-    async def reply(self, options: GenerateOptions) -> Any:
-        self.cuts.append((options, self.agent.session.seq))
-        self.change_plugins()
-        kind = self.dice.randrange(6)
-        if kind == 0:
-            script: Any = fails()
-        elif kind <= 2:
-            asked = [
-                (f"k{self.serial}-{n}", self.dice.choice(["par", "exc", "gone"]), '{"key": "x"}')
-                for n in range(self.dice.randrange(1, 5))
-            ]
-            script = calls(*asked, text="working" if self.chance(0.5) else "")
-        else:
-            script = says("words", kind=self.dice.choice(["stop", "stop", "max-tokens"]))
-        async for chunk in script(options):
-            if self.chance(0.02):
-                self.agent.cancel(USER_CANCEL, keep_inbox=True)
-            yield chunk
-
-    def chance(self, share: float) -> bool:
-        return self.dice.random() < share
-
-
-async def play(seed: int) -> None:
-    root, model = Context(), ScriptedModel()
-    chaos = Chaos(await mount(root, model), seed)
-    agent = await chaos.loop.agent()
-    chaos.mount(agent)
-    for number in range(6):
-        for way in chaos.dice.sample(["followup", "steer", "inject"], k=2):
-            getattr(agent, way)(user(f"{way} {number}"))
-        await asyncio.wait_for(agent.when_idle(), 20)
-    assert chaos.cuts
-    for request, cut in chaos.cuts:
-        assert_paired(request.messages)
-        assert rebuild(agent.session, request, cut) == sent(request)
-    await root.fiber.dispose()
-    assert_balanced(agent.session)
-
-
-@settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(st.integers(0, 2**32))
-def test_every_request_is_rebuilt_from_the_log_alone(seed: int) -> None:
-    asyncio.run(play(seed))
+# selections
 
 
 async def test_a_selection_reaches_prompt_and_request_together(loop: Loop) -> None:

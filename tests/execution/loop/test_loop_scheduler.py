@@ -23,6 +23,7 @@ from dsh.execution.agent.service import USER_CANCEL
 from dsh.execution.loop.plugin import Config
 from dsh.execution.loop.service import AgentLoop
 from dsh.execution.tools.events import (
+    TOOLS_EXECUTE,
     TOOLS_POST_EXECUTE,
     TOOLS_PRE_EXECUTE,
     TOOLS_RESULT,
@@ -474,7 +475,7 @@ async def test_what_ends_the_process_in_a_policy_still_answers_every_call(loop: 
     await until(lambda: bench.running == 0)
     assert [code for *_, code in results(agent)] == [
         "TOOL_OUTCOME_UNKNOWN",
-        "TOOL_OUTCOME_UNKNOWN",
+        "TOOL_NOT_STARTED",
         "TOOL_NOT_STARTED",
     ]
     assert reasons(agent)[0]["kind"] == "aborted"
@@ -530,9 +531,25 @@ async def test_deeply_nested_arguments_cost_one_failed_call(loop: Loop, raw: str
     assert reasons(agent) == [{"kind": "completed"}]
 
 
-@pytest.mark.parametrize("raw", ["{", "[1]", '"x"', "garbage" * 100_000, '{"other": 1}'])
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        ("{", "cut off at line 1, column 2"),
+        ('{"key": "a', "the string that starts at line 1, column 9 never ends"),
+        ('{"key": a}', "not valid JSON at line 1, column 9"),
+        ('```json\n{"key": "a"}\n```', "Markdown code fence"),
+        ("[1]", "a JSON array, not an object"),
+        ('"x"', "a JSON string, not an object"),
+        ("null", "a JSON null, not an object"),
+        ("garbage" * 150_000, "not valid JSON at line 1, column 1"),
+        ('{"key": "' + "a" * 1_000_000 + '", "other": 1}', 'unknown parameter "other"'),
+        ('{"other": 1}', 'missing required parameter "key"'),
+        ('{"key": "a", "kay": "b"}', 'unknown parameter "kay"'),
+        ('{"key": 7}', '"key": expected string, got integer 7'),
+    ],
+)
 async def test_malformed_arguments_are_never_dispatched_and_siblings_run(
-    loop: Loop, raw: str
+    loop: Loop, raw: str, told: str
 ) -> None:
     agent = await loop.agent()
     ran: list[str] = []
@@ -541,13 +558,18 @@ async def test_malformed_arguments_are_never_dispatched_and_siblings_run(
         ran.append(key)
         return key
 
-    add_tool(loop.root, act)
-    loop.model.will(calls(("a", "act", raw), ("b", "act", '{"key": "b"}')), "end")
+    loop.root.on(TOOLS_EXECUTE, lambda event, go: (ran.append(event.execution.call_id), go())[1])
+    add_tool(loop.root, act, parallel=True)
+    loop.model.will(calls(("a", "act", raw), ("b", "act", '{"key": "key"}')), "end")
     agent.followup(user("go"))
     await agent.when_idle()
 
-    assert ran == ["b"]
-    (_, is_error, text, code), *_ = results(agent)
+    assert ran == ["b", "key"]
+    (_, is_error, text, code), sibling = results(agent)
     assert (is_error, code) == (True, "INVALID_ARGS")
-    assert "act" in text
-    assert len(text) < 2_000
+    assert text.startswith("Error: tool 'act' was not run: its arguments are invalid")
+    assert told in text
+    assert "key" in text
+    assert len(text) < 700
+    assert sibling == ("b", False, "key", None)
+    assert reasons(agent) == [{"kind": "completed"}]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import time
 from typing import Any
 
 import pytest
@@ -136,3 +138,49 @@ def test_diagnosis_is_total(raw: str) -> None:
 )
 def test_json_is_parsed_and_only_what_cannot_be_read_stays_text(raw: str, parsed: object) -> None:
     assert parse_call(raw) == parsed
+
+
+MEGABYTE = 1_000_000
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        '{"a": [' + "[]," * (MEGABYTE // 3) + "1]}",
+        '{"a": [' + '{"b": [1]},' * (MEGABYTE // 10),
+        "{" + ",".join(f'"k{n}": 1' for n in range(80_000)) + "}",
+        "[" + "1," * (MEGABYTE // 2),
+    ],
+)
+def test_arguments_with_more_parts_than_a_model_means_are_not_read(raw: str) -> None:
+    assert parse_call(raw) is raw
+    assert "too many parts to be read: more than 20000 values" in told(raw)
+
+
+@pytest.mark.parametrize("written", ["{[," * 100_000, '\\"{[,' * 100_000, "\\\\{}" * 100_000])
+def test_what_stands_in_a_string_is_no_part(written: str) -> None:
+    raw = f'{{"content": "{written}", "path": "a"}}'
+    assert parse_call(raw) == json.loads(raw)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        '{"a": [,' + "," * 600 + "]" * MEGABYTE,
+        "{" + "," * 600 + '"\\"' * (MEGABYTE // 3),
+        "{" + "," * 600 + "\\" * MEGABYTE,
+        "{" + "," * 600 + "x" * MEGABYTE,
+        '{"a":' * (MEGABYTE // 5),
+        "{}" + "[]," * (MEGABYTE // 3),
+        '"' * MEGABYTE,
+        "[" * (MEGABYTE // 2) + "]" * (MEGABYTE // 2),
+        '{"a": [' + "[]," * (MEGABYTE // 3) + "1]}",
+    ],
+)
+def test_a_megabyte_of_garbage_holds_nobody_up(garbage: str) -> None:
+    def seconds() -> float:
+        start = time.process_time()
+        unusable_arguments("read", parse_call(garbage), PARAMETERS)
+        return time.process_time() - start
+
+    assert min(seconds() for _ in range(3)) < 0.1

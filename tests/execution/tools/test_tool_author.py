@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from threading import Event
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import pytest
@@ -240,6 +242,147 @@ def test_presenters_and_classifier_are_soft_on_old_arguments() -> None:
     assert made.is_concurrency_safe({}) is False
 
 
+def test_a_callback_with_a_mistake_is_reported_and_harms_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def act(a: int) -> str:
+        """Act."""
+        return ""
+
+    definition = define_tool(
+        act,
+        present_call=lambda args: args.nothing,
+        present_result=lambda args, facts: args.nothing,
+        parallel=lambda args: args.nothing,
+        polls=lambda args: args.nothing,
+    )
+    facts = ToolResultFacts(content=[], is_error=False)
+    assert definition.present_call is not None
+    assert definition.present_result is not None
+    assert definition.is_concurrency_safe is not None
+    assert definition.polls is not None
+    assert definition.present_call({"a": 1}) is None
+    assert definition.present_result({"a": 1}, facts) is None
+    assert definition.is_concurrency_safe({"a": 1}) is False
+    assert definition.polls({"a": 1}) is False
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{what} of tool 'act' failed"
+        for what in ("present_call", "present_result", "parallel", "polls")
+    ]
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["render", "presentation_meta", "parallel", "resources", "polls", "present_call"],
+)
+@pytest.mark.parametrize(("given", "problem"), [("no", "callable"), (read, "not be async")])
+def test_a_callback_that_cannot_answer_is_refused(field: str, given: Any, problem: str) -> None:
+    with pytest.raises(ToolRegistrationError, match=rf"tool 'read': {field} must .*{problem}"):
+        define_tool(read, **{field: given})
+
+
+class Spot(BaseModel):
+    kind: Literal["spot"]
+    at: int
+
+
+class Span(BaseModel):
+    kind: Literal["span"]
+    until: str
+
+
+NO_TAG = "found using 'kind' does not match any of the expected tags: 'spot', 'span'"
+
+
+async def mark(
+    where: Spot | Span | None = None,
+    told: Annotated[Spot | Span, Field(discriminator="kind")] | None = None,
+    sizes: dict[str, int] = {},  # noqa: B006  # pydantic copies it
+    both: int | str | None = None,
+    note: str = "",
+) -> str:
+    """Mark."""
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            {"where": {"kind": "spot"}},
+            [
+                '"where": as Spot.at: field required',
+                "\"where\": as Span.kind: input should be 'span'",
+                '"where": as Span.until: field required',
+            ],
+        ),
+        ({"told": {"kind": "line"}}, [f"\"told\": input tag 'line' {NO_TAG}"]),
+        ({"sizes": {"a": 1, "b": "x"}}, ["\"sizes.b\": expected integer, got string 'x'"]),
+        ({"both": []}, ['"both": expected integer or string, got array']),
+    ],
+)
+def test_the_model_is_told_what_is_wrong_inside_of_alternatives_and_mappings(
+    arguments: Any, expected: list[str]
+) -> None:
+    with pytest.raises(ToolArgsError) as caught:
+        define_tool(mark).parse_arguments(arguments)  # type: ignore[misc]
+    assert list(caught.value.violations) == expected
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"sizes": {"x" * 100_000: "q"}},
+        {"sizes": {str(n): "q" for n in range(10_000)}},
+        {str(n): 1 for n in range(10_000)},
+        {"told": {"kind": "z" * 100_000}},
+        {"where": {"kind": "z" * 100_000}},
+        {"note": ["z" * 100_000]},
+    ],
+)
+def test_what_is_said_of_wrong_arguments_is_bounded(arguments: Any) -> None:
+    with pytest.raises(ToolArgsError) as caught:
+        define_tool(mark).parse_arguments(arguments)  # type: ignore[misc]
+    assert len(caught.value.message) < 3_000
+    assert len(caught.value.violations) <= 21
+
+
+def test_defaults_without_a_json_form_are_not_shown() -> None:
+    @tool
+    async def act(
+        a: int = object(),  # type: ignore[assignment]
+        b: float = float("nan"),
+        c: float = float("inf"),
+        d: int = 1,
+    ) -> str:
+        """Act."""
+        return ""
+
+    shown: Any = act.parameters["properties"]
+    assert {name: node.get("default") for name, node in shown.items()} == {
+        "a": None,
+        "b": None,
+        "c": None,
+        "d": 1,
+    }
+    snapshot(act.parameters)
+
+
+def test_annotations_that_are_no_types_are_refused() -> None:
+    def act(a: "1 +") -> str:  # type: ignore[valid-type]  # noqa: F722
+        """Act."""
+        return ""
+
+    def take(a: BaseModel) -> str:
+        """Take."""
+        return ""
+
+    with pytest.raises(ToolRegistrationError, match="tool 'act': its annotations cannot be read"):
+        define_tool(act)
+    with pytest.raises(ToolRegistrationError, match="tool 'take'"):
+        define_tool(take)
+
+
 def test_a_classifier_of_arguments_must_say_exactly_true() -> None:
     made = define_tool(read, parallel=lambda args: args.path)
     assert made.is_concurrency_safe is not None
@@ -343,9 +486,47 @@ async def _hidden(a: Nowhere) -> None:  # type: ignore[name-defined]  # noqa: F8
     """No."""
 
 
+async def _private(_a: int) -> None:
+    """No."""
+
+
+async def _config(model_config: int) -> None:
+    """No."""
+
+
+async def _unspeakable(a: int, b: Event) -> None:
+    """No."""
+
+
+async def _formless(a: int, b: Callable[[], int]) -> None:
+    """No."""
+
+
+async def _gives_formless(a: int) -> Event:
+    """No."""
+    return Event()
+
+
+class _ArgsWithEvent(BaseModel):
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    when: Event
+
+
+async def _takes_formless(args: _ArgsWithEvent) -> None:
+    """No."""
+
+
 @pytest.mark.parametrize(
     ("function", "problem"),
     [
+        (_private, "'_a' cannot be the name of a parameter; rename it"),
+        (_config, "'model_config' cannot be the name of a parameter"),
+        (_unspeakable, r"the type Event of parameter 'b' has no JSON form; use"),
+        (_formless, r"the type .*Callable.* of parameter 'b' has no JSON form; use"),
+        (_gives_formless, "its return type Event has no JSON form; use .*, or give output="),
+        (_takes_formless, r"the type Event of parameter 'when' has no JSON form; use"),
+        (lambda a: a, "needs a name as a tool"),
         (_unnamed, "must have a name"),
         (_untyped, "'a' has no annotation"),
         (_silent, "needs a description or a docstring"),
@@ -359,6 +540,24 @@ def test_a_function_that_cannot_be_a_tool_is_refused(function: Any, problem: str
         define_tool(function)
 
 
+def test_a_parameter_may_have_the_name_of_a_method_of_models() -> None:
+    async def ask(json: str, schema: int = 1) -> str:
+        """Ask."""
+        return json * schema
+
+    definition = define_tool(ask)
+    assert list(definition.parameters["properties"]) == ["json", "schema"]  # type: ignore[arg-type]
+
+
+def test_a_schema_that_cannot_be_expressed_names_the_tool_and_the_part() -> None:
+    async def grow(tree: Tree) -> str:
+        """Grow."""
+        return ""
+
+    with pytest.raises(JsonSchemaError, match=r"parameters of tool 'grow': .* contains itself"):
+        define_tool(grow)
+
+
 def test_an_output_outside_the_subset_is_refused() -> None:
-    with pytest.raises(JsonSchemaError):
+    with pytest.raises(JsonSchemaError, match="return value of tool 'read'"):
         define_tool(read, output=Tree)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -575,6 +576,30 @@ async def test_all_observers_run_and_see_the_object_the_caller_gets(harness: Har
         settled[0].result.content = []  # type: ignore[misc]
 
 
+async def test_an_observer_that_takes_its_time_is_not_waited_for_and_its_failure_told(
+    harness: Harness,
+) -> None:
+    reports: list[str] = []
+    harness.root.set_reporter(lambda error, *_: reports.append(str(error)))
+    go, gone = asyncio.Event(), asyncio.Event()
+
+    async def slow(_: object) -> None:
+        try:
+            await go.wait()
+            raise RuntimeError("late trouble")
+        finally:
+            gone.set()
+
+    harness.ctx.on(TOOLS_RESULT, slow)
+    harness.add()
+    assert not (await harness.call()).is_error
+    go.set()
+    await gone.wait()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert reports == ["late trouble"]
+
+
 async def test_listeners_of_an_agent_hear_its_calls_alone(harness: Harness) -> None:
     harness.add()
     mine: Any = harness.agent()
@@ -614,6 +639,87 @@ async def test_a_stage_cannot_run_twice(harness: Harness) -> None:
     await harness.tools.finalize(staged, result)
     with pytest.raises(RuntimeError, match="finished already"):
         harness.tools.finish(staged, result)
+
+
+async def test_the_last_policies_never_get_a_result_twice(harness: Harness) -> None:
+    judging, go, asked = asyncio.Event(), asyncio.Event(), 0
+
+    async def post(event: ToolPostExecute, next: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        judging.set()
+        await go.wait()
+        return await next()
+
+    harness.add()
+    harness.ctx.on(TOOLS_POST_EXECUTE, post)
+    staged = await harness.tools.prepare(harness.input())
+    result = await harness.tools.dispatch(staged)
+    first = asyncio.create_task(harness.tools.finalize(staged, result))
+    await judging.wait()
+    with pytest.raises(RuntimeError, match="again"):
+        await harness.tools.finalize(staged, result)
+    go.set()
+    await first
+    with pytest.raises(RuntimeError, match="again"):
+        await harness.tools.finalize(staged, result)
+    assert asked == 1
+
+
+NO_MESSAGES: list[Any] = ["text", 1, None, {}, {**create_user_message("x"), "role": "assistant"}]
+
+
+@pytest.mark.parametrize("message", NO_MESSAGES)
+async def test_a_context_that_is_no_message_fails_the_call_that_gave_it(
+    harness: Harness, message: Any
+) -> None:
+    async def body(args: Any, run: ToolRunContext) -> str:
+        run.defer_context(message)
+        return "x"
+
+    async def wrap(request: ToolDispatch, next: Any) -> ToolResult:
+        return changed(await next(), additional_contexts=[message])
+
+    answers: list[Any] = [
+        ToolFailure(error=ToolError("x"), content=[], additional_contexts=(message,)),
+        ToolSuccess(value="x", content=[], additional_contexts=(message,)),
+    ]
+    harness.add("body", body)
+    harness.add("probe")
+    results = [await harness.call("body")]
+    wrapping = harness.ctx.on(TOOLS_EXECUTE, wrap)
+    results.append(await harness.call())
+    await wrapping.dispose()
+    answering = harness.ctx.on(TOOLS_EXECUTE, lambda *_: answers.pop())
+    results += [await harness.call(), await harness.call()]
+    await answering.dispose()
+    for decision in (
+        Accept(additional_contexts=(message,)),
+        Block(feedback=[], additional_contexts=(message,)),
+    ):
+        judging = harness.ctx.on(TOOLS_POST_EXECUTE, lambda *_, made=decision: made)
+        results.append(await harness.call())
+        await judging.dispose()
+
+    for result in results:
+        assert "a context must be a user message" in text(result)
+        assert result.additional_contexts == ()
+
+
+@pytest.mark.parametrize("error", [None, "busy", ToolError(None)])  # type: ignore[arg-type]
+async def test_a_failure_without_words_fails_its_wrapper(harness: Harness, error: Any) -> None:
+    harness.add()
+    harness.ctx.on(TOOLS_EXECUTE, lambda *_: ToolFailure(error=error, content=[]))
+    assert "needs a ToolError with a text" in text(await harness.call())
+
+
+async def test_a_denial_without_words_denies(harness: Harness) -> None:
+    harness.add(body=lambda *_: pytest.fail("it was denied"))
+    guard = harness.tools.guard(lambda _: 5)  # type: ignore[arg-type, return-value]
+    assert "denied with a reason that is text, got int" in text(await harness.call())
+    await guard.dispose()
+    harness.ctx.on(TOOLS_PRE_EXECUTE, lambda *_: Deny(None))  # type: ignore[arg-type]
+    assert "denied with a reason that is text, got NoneType" in text(await harness.call())
 
 
 async def test_finish_publishes_without_asking_any_policy(harness: Harness) -> None:

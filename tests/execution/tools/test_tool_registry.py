@@ -145,9 +145,21 @@ async def test_restrict_refuses_what_cannot_mean_anything(harness: Harness) -> N
     [
         ({"name": "run_code"}, "reserved"),
         ({"name": ""}, "needs a name"),
+        ({"description": None}, "description must be text"),
+        ({"parameters": []}, "must be a JSON object"),
+        ({"parameters": {"type": "string"}}, "must have the type 'object', got 'string'"),
+        ({"cancel": "never"}, "cancel must be 'task' or 'signal'"),
+        ({"execute": None}, "execute must be callable"),
         ({"render": None}, "render must be callable"),
         ({"meta": 1}, "presentation_meta must be callable"),
+        ({"render": echo}, "render must not be async"),
+        ({"parse_arguments": 1}, "parse_arguments must be callable"),
+        ({"is_concurrency_safe": True}, "is_concurrency_safe must be callable"),
+        ({"resources": echo}, "resources must not be async"),
+        ({"present_call": echo}, "present_call must not be async"),
+        ({"finalize_content": echo}, "finalize_content must not be async"),
         ({"timeout_s": 0}, "timeout_s"),
+        ({"timeout_s": 10**400}, "timeout_s"),
         ({"timeout_s": float("inf")}, "timeout_s"),
     ],
 )
@@ -159,8 +171,8 @@ async def test_unusable_definitions_are_refused(
 
 
 async def test_an_output_schema_outside_the_subset_is_refused(harness: Harness) -> None:
-    with pytest.raises(JsonSchemaError):
-        harness.add(schema={"$ref": "#"})
+    with pytest.raises(JsonSchemaError, match=r"output of tool 'odd': .*\$ref is not supported"):
+        harness.add("odd", schema={"$ref": "#"})
 
 
 async def test_a_failing_change_listener_rolls_the_registration_back(harness: Harness) -> None:
@@ -192,13 +204,33 @@ async def test_every_change_is_announced(harness: Harness) -> None:
     assert len(changes) == 2
 
 
-async def test_presentation_is_chosen_once_a_scope_and_code_is_not_built(harness: Harness) -> None:
+async def test_changes_in_any_scope_are_told_to_everybody(harness: Harness) -> None:
+    mine, other = harness.agent(), harness.agent()
+    heard: list[str] = []
+    for who, ctx in [("all", harness.ctx), ("mine", mine.scope.ctx), ("other", other.scope.ctx)]:
+        ctx.on(TOOLS_CHANGE, lambda _, who=who: heard.append(who))  # type: ignore[misc]
+    harness.add("a")
+    mine.tools.restrict(deny=["a"])
+    assert sorted(heard) == ["all", "all", "mine", "mine", "other", "other"]
+
+
+async def test_a_restriction_keeps_the_names_it_was_given(harness: Harness) -> None:
+    harness.add("a")
+    harness.add("b")
+    agent = harness.agent()
+    kept = ["a"]
+    agent.tools.restrict(allow=kept)
+    kept.append("b")
+    assert names(harness.tools, agent) == ["a"]
+
+
+async def test_presentation_is_chosen_once_a_scope(harness: Harness) -> None:
     agent = harness.agent()
     agent.tools.present_as("native")
     with pytest.raises(ToolRegistrationError, match="already"):
         agent.tools.present_as("native")
-    with pytest.raises(ToolRegistrationError, match="not built"):
-        agent.tools.present_as("code")
+    with pytest.raises(ToolRegistrationError, match="one of native, code, both"):
+        agent.tools.present_as("odd")  # type: ignore[arg-type]
     with pytest.raises(ToolRegistrationError, match="needs a scope"):
         harness.tools.present_as("native")
 
@@ -213,10 +245,18 @@ async def test_schemas_hold_only_what_a_model_may_see(harness: Harness) -> None:
     assert set(second) == {"name", "description", "parameters"}
 
 
-async def test_a_schema_that_is_not_json_names_its_tool(harness: Harness) -> None:
-    harness.add("odd", parameters={"x": (1,)})
-    with pytest.raises(ToolRegistrationError, match="'odd'"):
-        harness.tools.schemas()
+async def test_a_schema_that_cannot_be_sent_is_refused_with_its_tool(harness: Harness) -> None:
+    with pytest.raises(ToolRegistrationError, match=r"'odd': its parameter .* at"):
+        harness.add("odd", parameters={"x": (1,)})
+    assert harness.tools.schemas() == []
+
+
+async def test_a_schema_stays_as_it_was_registered(harness: Harness) -> None:
+    parameters: dict[str, Any] = {"type": "object"}
+    harness.add("odd", parameters=parameters)
+    parameters["x"] = (1,)
+    (schema,) = harness.tools.schemas()
+    assert schema["parameters"] == {"type": "object"}
 
 
 async def test_prompts_get_the_visible_tools(harness: Harness) -> None:
@@ -322,14 +362,6 @@ async def test_a_wrong_config_fails_at_load(root: Context, config: dict[str, Any
     await root.plugin(LayeredSystemPrompt)
     with pytest.raises(ValidationError):
         await root.plugin(LayeredToolRuntime, config)
-
-
-async def test_code_mode_in_the_row_says_that_it_is_not_built(root: Context) -> None:
-    from dsh.execution.prompt.assembly import LayeredSystemPrompt
-
-    await root.plugin(LayeredSystemPrompt)
-    with pytest.raises(ToolRegistrationError, match="not built"):
-        await root.plugin(LayeredToolRuntime, {"mode": "code"})
 
 
 async def test_an_unknown_tool_names_the_nearest(harness: Harness) -> None:

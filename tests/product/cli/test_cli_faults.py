@@ -167,12 +167,12 @@ def test_what_a_terminal_would_act_on_is_shown_escaped(dsh: Command, name: str) 
     assert "invalid profile name" in line
 
 
-@pytest.mark.parametrize("mode", ["code", "both", "bogus", ""])
-def test_a_tools_mode_that_is_not_built_yet_is_told(dsh: Command, mode: str) -> None:
+@pytest.mark.parametrize(("mode", "hint"), [("coda", " (did you mean 'code'?)"), ("", "")])
+def test_a_tools_mode_that_does_not_exist_is_told(dsh: Command, mode: str, hint: str) -> None:
     dsh.profile("p", "def apply(ctx):\n    ctx.app_exit.exit(0)\n", ROWS)
     dsh.env["DSH_TOOLS_MODE"] = mode
     line = one_line(dsh.run("--profile", "p"))
-    assert line == f"dsh: DSH_TOOLS_MODE must be native in this version, got {mode!r}"
+    assert line == f"dsh: DSH_TOOLS_MODE must be one of native, code, both, got {mode!r}{hint}"
     dsh.env["DSH_TOOLS_MODE"] = "native"
     assert dsh.run("--profile", "p").returncode == 0
 

@@ -13,12 +13,25 @@ def event(type: str, **data: Any) -> Any:
 
 
 def said(text: str, **more: Any) -> Any:
-    message = {"role": "assistant", "content": [{"type": "text", "text": text}]}
+    source = {"kind": "model", "provider": "p", "model": "m"}
+    content = [{"type": "text", "text": text}]
+    message = {"role": "assistant", "content": content, "source": source}
     return event("assistant/message", turn=1, step=1, message=message, **more)
 
 
+def chunk(**data: Any) -> Any:
+    return event("assistant/chunk", turn=1, step=1, chunk=data)
+
+
 def used(**counts: int) -> Any:
-    return event("assistant/chunk", turn=1, step=1, chunk={"type": "usage", "usage": counts})
+    return chunk(type="usage", usage=counts)
+
+
+def finish(kind: str) -> Any:
+    return chunk(type="finish", reason={"kind": kind})
+
+
+STEP_END = event("step/end", turn=1, step=1)
 
 
 def fold(*events: Any) -> RunFold:
@@ -53,13 +66,58 @@ def test_a_failed_turn_carries_its_failure() -> None:
     assert result["reason"] == "error"
 
 
-def test_usage_counts_every_model_call_once_failed_attempts_included() -> None:
+def test_of_each_attempt_the_last_report_of_usage_counts() -> None:
     folded = fold(
         used(inputTokens=10, outputTokens=0),
+        used(inputTokens=10, outputTokens=2),
+        finish("error"),
+        used(inputTokens=10, outputTokens=0),
         used(inputTokens=10, outputTokens=5, cacheReadTokens=3),
-        said("answer", usage={"inputTokens": 10, "outputTokens": 5}),
+        finish("stop"),
+        said("answer", usage={"inputTokens": 10, "outputTokens": 5, "cacheReadTokens": 3}),
+        STEP_END,
     )
-    assert folded.usage == {"inputTokens": 20, "outputTokens": 5, "cacheReadTokens": 3}
+    assert folded.usage == {"inputTokens": 20, "outputTokens": 7, "cacheReadTokens": 3}
+
+
+def test_usage_of_an_attempt_that_was_cut_short_counts() -> None:
+    assert fold(header("m"), used(inputTokens=7), STEP_END).usage == {"inputTokens": 7}
+
+
+def header(model: str) -> Any:
+    config = {"provider": "p", "model": model}
+    return event("request/header", header={"config": config}, reason="initial")
+
+
+class Prices:
+    """Of the budgets, a run needs what tokens cost."""
+
+    currency = "EUR"
+
+    def cost_of(self, provider: str, model: str, usage: Any) -> float | None:
+        return usage["inputTokens"] * 2.0 if model == "m" else None
+
+
+def test_the_cost_is_that_of_every_route_or_none() -> None:
+    prices: Any = Prices()
+    run = [header("m"), used(inputTokens=3), finish("error"), used(inputTokens=4), STEP_END]
+    assert fold(*run).cost(prices) == {"amount": 14.0, "currency": "EUR"}
+    assert fold(*run, header("x"), used(inputTokens=1), STEP_END).cost(prices) is None
+    assert fold(*run).cost(None) is None
+    assert fold().cost(prices) is None
+
+
+def test_a_turn_that_a_guard_ended_tells_its_code_and_reason() -> None:
+    cause = {"kind": "hook", "reason": "used up", "code": "BUDGET_STEPS"}
+    folded = fold(event("turn/end", turn=1, reason={"kind": "aborted", "reason": cause}))
+    result = folded.to_json(session_id="s", duration_ms=1, cwd=None)
+    assert result["reason"] == "aborted"
+    assert result["error"] == {"code": "BUDGET_STEPS", "message": "used up"}
+
+
+def test_a_turn_that_the_user_ended_did_not_fail() -> None:
+    reason = {"kind": "aborted", "reason": {"kind": "user"}}
+    assert fold(event("turn/end", turn=1, reason=reason)).failure is None
 
 
 def test_a_run_without_a_turn_says_so() -> None:

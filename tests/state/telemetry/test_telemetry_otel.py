@@ -21,7 +21,7 @@ from dsh import __version__
 from dsh.base.values import changed
 from dsh.kernel import Context, Fiber
 from dsh.loader.anonymous import FILE_NAME
-from dsh.state.session.declared.feedback import FEEDBACK_RECORD
+from dsh.state.feedback.events import FEEDBACK_RECORD
 from dsh.state.session.events import SESSION_EVENT, TODO_WRITE, SessionEventAppended
 from dsh.state.session.service import SessionStore
 from dsh.state.session.store import LocalSessionStore

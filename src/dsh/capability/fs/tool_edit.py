@@ -12,6 +12,7 @@ from dsh.capability.fs.events import Present
 from dsh.capability.fs.service import FsEdit, FsError
 from dsh.capability.fs.text import lf
 from dsh.execution.tools.author import define_tool
+from dsh.execution.tools.resources import file_resource
 from dsh.execution.tools.service import ToolDefinition, ToolRunContext
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ def edit_tool(desk: Desk) -> ToolDefinition:
         ),
         render=_render,
         presentation_meta=_meta,
+        parallel=True,
+        resources=lambda args: [file_resource(args.file_path)],
         present_call=_present_call,
         present_result=present_diffs,
     )

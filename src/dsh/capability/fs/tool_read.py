@@ -16,6 +16,7 @@ from dsh.capability.fs.paths import no_such_file
 from dsh.capability.fs.service import FsError, FsTarget
 from dsh.capability.fs.window import LineWindow, NumberedLine, WindowLimits, window_of
 from dsh.execution.tools.author import define_tool
+from dsh.execution.tools.resources import file_resource
 from dsh.execution.tools.service import ToolDefinition, ToolResultFacts, ToolRunContext
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ def read_tool(desk: Desk, limits: ReadLimits) -> ToolDefinition:
         render=_render,
         presentation_meta=_meta,
         parallel=True,
+        resources=lambda args: [file_resource(args.file_path, shared=True)],
         present_call=_present_call,
         present_result=_present_result,
     )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+
+from dsh.base.deletion import delete_tree
 
 _PREFIX = "dsh-tmp-"
 _NAME = re.compile(r"dsh-tmp-[a-z0-9_]{8}")
@@ -47,7 +48,8 @@ class PrivateFolder:
 
     def remove(self) -> None:
         """Delete it with all it holds; blocks."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        with suppress(OSError):
+            delete_tree(self.path, self._fd)
         os.close(self._fd)
 
 
@@ -61,7 +63,7 @@ def sweep() -> None:
             fd = os.open(path, _OPEN)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path, ignore_errors=True)
+                delete_tree(path, fd)
             finally:
                 os.close(fd)
 

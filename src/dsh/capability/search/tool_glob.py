@@ -14,6 +14,7 @@ from dsh.capability.search.listing import GlobValue, paths_meta, present_search,
 from dsh.capability.search.query import absolute_path, globs_for, shown_path
 from dsh.capability.search.service import FileQuery, Scope, SearchEngine
 from dsh.execution.tools.author import define_tool
+from dsh.execution.tools.resources import file_resource
 from dsh.execution.tools.service import ToolDefinition, ToolRunContext
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ def glob_tool(engine: SearchEngine, ground: Ground, bounds: GlobBounds) -> ToolD
         ),
         timeout_s=bounds.timeout_s,
         parallel=True,
+        # It sees what earlier calls of the step have changed below, and later ones wait for it.
+        resources=lambda args: [file_resource(args.path or ".", shared=True)],
         present_call=_present_call,
         present_result=present_search,
     )

@@ -18,6 +18,7 @@ from dsh.capability.search.listing import (
 from dsh.capability.search.query import globs_for, path_problem, shown_path
 from dsh.capability.search.service import LineMatch, LineQuery, Scope, SearchEngine
 from dsh.execution.tools.author import define_tool
+from dsh.execution.tools.resources import file_resource
 from dsh.execution.tools.service import ToolDefinition, ToolRunContext
 
 if TYPE_CHECKING:
@@ -106,6 +107,8 @@ def grep_tool(engine: SearchEngine, ground: Ground, bounds: GrepBounds) -> ToolD
         ),
         timeout_s=bounds.timeout_s,
         parallel=True,
+        # It sees what earlier calls of the step have changed below, and later ones wait for it.
+        resources=lambda args: [file_resource(args.path or ".", shared=True)],
         present_call=_present_call,
         present_result=present_search,
     )

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import uuid
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dsh.base.values import changed
 from dsh.control.approval.events import (
     APPROVAL_ASKED,
     APPROVAL_DECIDED,
-    APPROVAL_OUTCOMES,
-    APPROVAL_POLICIES,
     APPROVAL_POLICY,
-    APPROVAL_REQUEST,
     ApprovalAsked,
     ApprovalDecided,
     effective_approval_policy,
     set_approval_policy,
 )
+from dsh.control.approval.grants import Grants
+from dsh.control.approval.late import LateQuestions
+from dsh.control.approval.question import OpenQuestions
 from dsh.control.approval.service import (
     ApprovalError,
     ApprovalOutcome,
@@ -29,8 +28,10 @@ from dsh.control.approval.service import (
     ApprovalRequest,
     ApprovalService,
 )
+from dsh.execution.agent.events import AGENT_SESSION_START, AgentSessionStarted
+from dsh.execution.agent.service import AgentRegistry
 from dsh.execution.prompt.service import AssembleContext, PromptContext, SystemPrompt
-from dsh.kernel import Context, scope_target
+from dsh.kernel import Context
 from dsh.model.messages import create_user_message
 from dsh.state.session.events import TURN_END, TURN_START
 from dsh.state.session.service import SessionStore
@@ -38,8 +39,6 @@ from dsh.state.session.service import SessionStore
 if TYPE_CHECKING:
     from dsh.execution.agent.service import Agent
     from dsh.state.session.session import Session
-
-_log = logging.getLogger("dsh.approval")
 
 CONTEXT_ORDER = 115.0
 
@@ -97,17 +96,27 @@ class PolicyApproval(ApprovalService):
 
     def __init__(self, ctx: Context, config: ApprovalConfig | None = None) -> None:
         super().__init__(ctx, config)
-        self._config = config or ApprovalConfig()
+        config = config or ApprovalConfig()
+        self.default_policy = config.policy
         self._seen: WeakKeyDictionary[Session, _Standing] = WeakKeyDictionary()
+        self._grants = Grants()
+        self._questions = OpenQuestions(self.ctx, config.grace_ms / 1000, self._is_never)
+        self._late = LateQuestions(self.ctx, self._questions, self._grants, self._is_never)
 
     def start(self) -> None:
-        """Declare the session events and tell agents the policy in force."""
-        sessions = self.ctx.require(SessionStore)
+        """Declare the session events, tell agents the policy, take up what was left undecided."""
+        ctx = self.ctx
+        sessions = ctx.require(SessionStore)
         for event_type in (APPROVAL_ASKED, APPROVAL_DECIDED, APPROVAL_POLICY):
             sessions.declare(event_type)
-        self.ctx.require(SystemPrompt).context(
+        ctx.require(SystemPrompt).context(
             PromptContext("approval:policy", CONTEXT_ORDER, self._meaning)
         )
+        ctx.on(AGENT_SESSION_START, self._started)
+        ctx.defer(self._late.close, "approval.late")
+        agents = ctx.get(AgentRegistry)
+        for agent in agents.all() if agents is not None else ():
+            self._late.take_up(agent)
 
     async def request(self, request: ApprovalRequest) -> ApprovalOutcome:
         """See `ApprovalService.request`."""
@@ -117,19 +126,22 @@ class PolicyApproval(ApprovalService):
                 f"approval for {request.tool_name!r} was asked outside of a turn of session "
                 f"{session.id!r}; ask while the agent runs"
             )
-        question = str(uuid.uuid4())
-        session.append(APPROVAL_ASKED, _asked(question, request))
+        request = changed(request, id=str(uuid.uuid4()), pending_since=None)
+        session.append(APPROVAL_ASKED, _asked(request))
         outcome: ApprovalOutcome = "cancelled"
         try:
             outcome = await self._decide(request)
         finally:
-            session.append(APPROVAL_DECIDED, ApprovalDecided(id=question, outcome=outcome))
+            decided = ApprovalDecided(id=request.id or "", outcome=outcome)
+            session.append(APPROVAL_DECIDED, decided)
+        if outcome in ("allowed-once", "rejected"):
+            self._late.overtake(request, decided=True)
         return outcome
 
     def set_policy(self, agent: Agent, policy: ApprovalPolicy) -> None:
         """See `ApprovalService.set_policy`."""
         before = self._in_force(agent.session)
-        if policy == before and policy in APPROVAL_POLICIES:
+        if policy == before:
             return
         set_approval_policy(agent.session, policy)
         source = {
@@ -154,81 +166,34 @@ class PolicyApproval(ApprovalService):
         return standing
 
     def _in_force(self, session: Session) -> ApprovalPolicy:
-        return self.override_of(session) or self._config.policy
+        return self.override_of(session) or self.default_policy
+
+    def _is_never(self, session: Session) -> bool:
+        return self._in_force(session) == "never"
 
     def _meaning(self, context: AssembleContext) -> str:
         return MEANING[self._in_force(context.agent.session)] if context.agent is not None else ""
 
+    def _started(self, started: AgentSessionStarted) -> None:
+        if started.source == "resume":
+            self._late.take_up(started.agent)
+
     async def _decide(self, request: ApprovalRequest) -> ApprovalOutcome:
-        signal = request.signal
-        if signal is not None and signal.aborted:
+        if request.signal is not None and request.signal.aborted:
             return "cancelled"
-        if self._in_force(request.agent.session) == "never":
+        if self._is_never(request.agent.session):
             return "rejected"
-        question = self.ctx.spawn(
-            self._answer(request), f"approval of {request.tool_name} {request.call_id or ''}"
-        )
-        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def settle(_: object = None) -> None:
-            if not settled.done():
-                settled.set_result(None)
-
-        question.add_done_callback(settle)
-        remove = signal.add_listener(settle, now=True) if signal is not None else None
-        try:
-            await settled
-        except asyncio.CancelledError:
-            question.cancel()
-            raise
-        finally:
-            if remove is not None:
-                remove()
-        aborted = signal is not None and signal.aborted
-        if aborted or question.cancelled():
-            self._let_go(question)
-            return "cancelled"
-        return question.result()
-
-    def _let_go(self, question: asyncio.Task[ApprovalOutcome]) -> None:
-        """Leave a withdrawn question to its answerer, for a while."""
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(self._config.grace_ms / 1000, question.cancel)
-        question.add_done_callback(lambda _: timer.cancel())
-
-    async def _answer(self, request: ApprovalRequest) -> ApprovalOutcome:
-        """Ask the answerers; whatever goes wrong with them is ``unavailable``."""
-        try:
-            outcome = await self.ctx.waterfall(
-                APPROVAL_REQUEST,
-                request,
-                lambda: "unavailable",
-                scope_target(None, request.agent),
-            )
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            _log.warning("an answerer of approval for %r was cancelled", request.tool_name)
-            return "unavailable"
-        except Exception:
-            late = request.signal is not None and request.signal.aborted
-            level = logging.DEBUG if late else logging.ERROR
-            _log.log(
-                level, "an answerer of approval for %r failed", request.tool_name, exc_info=True
-            )
-            return "unavailable"
-        if not isinstance(outcome, str) or outcome not in APPROVAL_OUTCOMES:
-            _log.warning("an answerer gave the unknown approval outcome %r", outcome)
-            return "unavailable"
-        return outcome
+        if self._grants.take(request):
+            return "allowed-once"
+        self._late.overtake(request)
+        return await self._questions.put(request)
 
 
 plugin = PolicyApproval
 
 
-def _asked(id: str, request: ApprovalRequest) -> ApprovalAsked:
-    asked = ApprovalAsked(id=id, toolName=request.tool_name)
+def _asked(request: ApprovalRequest) -> ApprovalAsked:
+    asked = ApprovalAsked(id=request.id or "", toolName=request.tool_name)
     if request.call_id is not None:
         asked["callId"] = request.call_id
     if request.reason is not None:

@@ -30,13 +30,27 @@ class ApprovalError(DshError, RuntimeError):
 
 @value
 class ApprovalRequest:
-    """One question; it carries no arguments, the log has them under the call's id."""
+    """One question.
+
+    It carries no arguments: `dsh.control.approval.events.call_of` finds what the model asked for.
+    """
 
     agent: Agent
     tool_name: str
     call_id: CallId | None = None
     reason: str | None = None
     signal: AbortSignal | None = None
+    """For askers: their own. For answerers: aborts when the question is withdrawn."""
+    id: str | None = None
+    """Of its ``approval/asked``; the service sets it before answerers see the request."""
+    pending_since: int | None = None
+    """Milliseconds of the wall clock at which it was first asked, if that was before the session
+    was resumed; the service sets it."""
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the call that asked is gone, and a yes allows one more attempt at it."""
+        return self.pending_since is not None
 
 
 class ApprovalService(Service, ABC):
@@ -44,12 +58,17 @@ class ApprovalService(Service, ABC):
 
     name = "approval"
 
+    default_policy: ApprovalPolicy
+    """The configured policy, in force where a session sets none."""
+
     @abstractmethod
     async def request(self, request: ApprovalRequest) -> ApprovalOutcome:
         """Ask, and log the question and its decision as a pair.
 
-        An abort ends the wait at once with ``cancelled``; a later answer is discarded. An
-        answerer that raises or answers outside the vocabulary counts as ``unavailable``.
+        An abort, or the end of the turn, ends the wait at once with ``cancelled``; a later answer
+        is discarded. An answerer that raises or answers outside the vocabulary counts as
+        ``unavailable``. A switch to ``never`` meanwhile rejects. When the plugin of an answerer
+        unloads, those that are left are asked.
 
         Raises:
             ApprovalError: the agent has no open turn; nothing is logged.
@@ -58,6 +77,8 @@ class ApprovalService(Service, ABC):
     @abstractmethod
     def set_policy(self, agent: Agent, policy: ApprovalPolicy) -> None:
         """Switch a session's policy and tell the model; nothing happens when it is in force.
+
+        Questions of the session that are open are rejected by a switch to ``never``.
 
         Raises:
             TypeError: ``policy`` is outside the vocabulary; nothing is logged.

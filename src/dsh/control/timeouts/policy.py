@@ -55,7 +55,8 @@ def apply(ctx: Context) -> None:
                 return _timed_out(error)
             finally:
                 request.signal = outer
-        return _timed_out(error, result) if limited.expired else result
+        # A body's value is a success only if it was there in time.
+        return _timed_out(error, result) if limited.expired and result.is_error else result
 
     ctx.on(TOOLS_EXECUTE, limit)
 

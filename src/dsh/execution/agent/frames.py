@@ -14,11 +14,18 @@ if TYPE_CHECKING:
 class RunCounter(Protocol):
     """Whoever counts runs in and out."""
 
+    @property
+    def store(self) -> object:
+        """Whose identities they are: the same object for all doors to one store."""
+
     def begin(self, run: Run) -> None:
         """Count a run in, or raise because no more are taken."""
 
     def end(self, run: Run) -> None:
         """Count a run out."""
+
+    def leave(self, run: Run) -> None:
+        """Stop waiting for a run."""
 
 
 class Run:
@@ -30,10 +37,11 @@ class Run:
     and must not keep agents that are gone.
     """
 
-    __slots__ = ("__weakref__", "_agent", "_weak_agent", "active", "released", "scope")
+    __slots__ = ("_agent", "_weak_agent", "active", "released", "scope", "store")
 
     def __init__(self, scope: RunCounter, agent: Agent | None) -> None:
         self.scope = scope
+        self.store = scope.store
         self._agent = agent
         self._weak_agent: Callable[[], Agent | None] | None = None
         self.active = False
@@ -59,10 +67,16 @@ class Run:
 
     def release(self) -> None:
         """Count the run as settled; later calls change nothing."""
-        if not self.released:
-            self.scope.end(self)
-            if self._agent is not None:
-                self._weak_agent, self._agent = weakref.ref(self._agent), None
+        if self.released:
+            return
+        self.released = True
+        self.scope.end(self)
+        if self._agent is not None:
+            try:
+                self._weak_agent = weakref.ref(self._agent)
+            except TypeError:  # an agent of some other loop, made without weak references
+                return
+            self._agent = None
 
 
 class Frame:

@@ -96,6 +96,7 @@ class SessionInbox(Inbox):
         self._queues = fold_inbox(session.events[inherited:])
         self._next_step = self._queues["next-step"]
         self._next_turn = self._queues["next-turn"]
+        self._waiting = {message["id"] for queue in self._queues.values() for message in queue}
 
     @property
     def next_turn(self) -> tuple[UserMessage, ...]:
@@ -192,6 +193,8 @@ class SessionInbox(Inbox):
         arrived = self._log(data)["inserted"]
         removed = queue[start : start + count]
         queue[start : start + count] = arrived
+        self._waiting.difference_update(message["id"] for message in removed)
+        self._waiting.update(message["id"] for message in arrived)
         for message in removed:
             self._listener.discarded(message)
         for message in arrived:
@@ -204,6 +207,7 @@ class SessionInbox(Inbox):
         self._log({"target": target, "start": 0, "removedCount": count, "inserted": []})
         queue = self._queues[target]
         batch, queue[:count] = queue[:count], []
+        self._waiting.difference_update(message["id"] for message in batch)
         return batch
 
     def _log(self, data: InboxSpliced) -> Mapping[str, Any]:
@@ -213,11 +217,10 @@ class SessionInbox(Inbox):
     def _refuse_duplicates(
         self, inserted: Sequence[UserMessage], leaving: Sequence[UserMessage]
     ) -> None:
-        if not inserted:
-            return
-        waiting = {message["id"] for queue in self._queues.values() for message in queue}
-        waiting -= {message["id"] for message in leaving}
+        gone = {message["id"] for message in leaving}
+        new = set[str]()
         for message in inserted:
-            if message["id"] in waiting:
-                raise DuplicateMessage(message["id"])
-            waiting.add(message["id"])
+            own = message["id"]
+            if own in new or (own in self._waiting and own not in gone):
+                raise DuplicateMessage(own)
+            new.add(own)

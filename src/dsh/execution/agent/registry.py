@@ -13,7 +13,7 @@ from dsh.execution.agent.events import (
     AgentCreated,
     AgentDisposed,
 )
-from dsh.execution.agent.initiator import InitiatorScope
+from dsh.execution.agent.initiator import InitiatorScope, close_with
 from dsh.execution.agent.service import (
     Agent,
     AgentFactory,
@@ -21,19 +21,13 @@ from dsh.execution.agent.service import (
     AgentRegistry,
     AgentRegistryError,
     CreateAgent,
+    InitiatorFace,
     NoAgentFactory,
     ResumeAgent,
 )
-from dsh.kernel import (
-    INTERNAL_JOIN,
-    INTERNAL_STATUS,
-    DisposalJoined,
-    FiberState,
-    StatusChanged,
-)
 
 if TYPE_CHECKING:
-    from dsh.kernel import Context, Effect, Fiber
+    from dsh.kernel import Context, Effect
     from dsh.model.messages import SessionId
 
 __all__ = ["LiveAgents", "plugin"]
@@ -67,28 +61,7 @@ class LiveAgents(AgentRegistry):
 
     def start(self) -> None:
         """Keep the initiator scope open until this plugin unloads, then drain it."""
-        ctx, scope = self.ctx, self._initiators
-        above = _with_ancestors(ctx.fiber)
-
-        def leave(event: StatusChanged) -> None:
-            if event.fiber.state is FiberState.UNLOADING and event.fiber in above:
-                scope.close()
-
-        def let_go(event: DisposalJoined) -> None:
-            if event.fiber in above:
-                scope.release_chain()
-
-        async def drain() -> None:
-            scope.close()
-            await scope.drain()
-            scope.dispose()
-
-        # Undone last in, first out: whoever joins during the drain must still be heard.
-        ctx.on(INTERNAL_STATUS, leave, everywhere=True)
-        ctx.on(INTERNAL_JOIN, let_go, everywhere=True)
-        ctx.defer(drain, "agents.drain")
-
-    # the registry
+        close_with(self.ctx, self._initiators)
 
     def register(self, agent: Agent) -> Effect:
         """See `AgentRegistry.register`."""
@@ -141,6 +114,11 @@ class LiveAgents(AgentRegistry):
         entry = self._entries.get(id)
         return entry is not None and entry.owner is owner
 
+    def owner_of(self, id: SessionId) -> Agent | None:
+        """See `AgentRegistry.owner_of`."""
+        entry = self._entries.get(id)
+        return None if entry is None else entry.owner
+
     def all(self) -> list[Agent]:
         """See `AgentRegistry.all`."""
         return [entry.agent for entry in self._entries.values()]
@@ -160,8 +138,6 @@ class LiveAgents(AgentRegistry):
         del self._entries[entry.agent.id]
         if entry.announced:
             agent_events(self.ctx, entry.agent).emit(AGENT_DISPOSED, AgentDisposed(entry.agent))
-
-    # the factory
 
     def set_factory(self, factory: AgentFactory) -> Effect:
         """See `AgentRegistry.set_factory`."""
@@ -191,8 +167,6 @@ class LiveAgents(AgentRegistry):
             raise NoAgentFactory
         return self._factory
 
-    # who started this work
-
     def current_initiator(self) -> Agent | None:
         """See `AgentRegistry.current_initiator`."""
         return self._initiators.current()
@@ -218,14 +192,13 @@ class LiveAgents(AgentRegistry):
         task.add_done_callback(self._tasks.discard)
         return task
 
-
-def _with_ancestors(fiber: Fiber) -> frozenset[Fiber]:
-    found: set[Fiber] = set()
-    current: Fiber | None = fiber
-    while current is not None:
-        found.add(current)
-        current = current.parent_fiber
-    return frozenset(found)
+    def open_face(
+        self, *, missing: Callable[[], Exception], disposed: Callable[[], Exception]
+    ) -> InitiatorFace:
+        """See `AgentRegistry.open_face`."""
+        face = InitiatorScope(self._initiators, missing=missing, disposed=disposed)
+        close_with(self.caller, face)
+        return face
 
 
 plugin = LiveAgents

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakKeyDictionary
 
 from dsh.base.values import record
 from dsh.execution.agent.events import AGENT_REQUEST, AgentRequest
@@ -12,6 +12,7 @@ from dsh.execution.prompt.events import SYSTEM_PROMPT_ASSEMBLE, PromptAssembling
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dsh.base.signal import AbortSignal
     from dsh.control.default_model.service import ModelSelection
     from dsh.execution.prompt.service import PromptAssembly
     from dsh.kernel import Context, Next
@@ -20,18 +21,17 @@ if TYPE_CHECKING:
 
 @record
 class SelectionRef:
-    """A choice that may change at any time, and the one that the last prompt was made for."""
+    """A choice that may change at any time."""
 
     current: ModelSelection | None = None
     """What the next prompt is assembled for; ``None`` leaves the agent's own options."""
-    assembled: ModelSelection | None = field(default=None, init=False)
-    """What the running step uses, until its end."""
 
 
 def install_model_selection(agent_ctx: Context, ref: SelectionRef) -> Callable[[], None]:
     """Make an agent follow ``ref`` from its next prompt on.
 
-    A switch in the middle of a step takes effect at the next assembly.
+    A switch in the middle of a step takes effect at the turn's next assembly. Assemblies that are
+    not the turn's own, such as a preview, show the choice and change no request.
 
     Args:
         agent_ctx: The agent's own context; the listeners go with it.
@@ -40,11 +40,14 @@ def install_model_selection(agent_ctx: Context, ref: SelectionRef) -> Callable[[
     Returns:
         Ends it.
     """
+    assembled: WeakKeyDictionary[AbortSignal, ModelSelection | None] = WeakKeyDictionary()
+    """What the last prompt of each turn was made for; prompt and requests share its signal."""
 
     async def assemble(event: PromptAssembling, following: Next[PromptAssembly]) -> PromptAssembly:
         chosen = ref.current
         assembly = await following()
-        ref.assembled = chosen
+        if event.context.signal is not None:
+            assembled[event.context.signal] = chosen
         if chosen is not None:
             assembly.variables["provider"] = chosen.provider
             assembly.variables["model"] = chosen.model
@@ -52,7 +55,7 @@ def install_model_selection(agent_ctx: Context, ref: SelectionRef) -> Callable[[
 
     async def request(event: AgentRequest, following: Next[LlmCallConfig]) -> LlmCallConfig:
         config = await following()
-        chosen = ref.assembled
+        chosen = assembled.get(event.signal)
         if chosen is None:
             return config
         routed: dict[str, Any] = {**config, "provider": chosen.provider, "model": chosen.model}

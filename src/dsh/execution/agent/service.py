@@ -51,6 +51,8 @@ class AgentCancelCause(TypedDict):
     kind: Literal["user", "parent", "hook", "disposed"]
     reason: NotRequired[str]
     """Only with ``hook``: the hook's own words."""
+    code: NotRequired[str]
+    """Only with ``hook``: the stable name of what the hook met, such as ``BUDGET_STEPS``."""
 
 
 USER_CANCEL: AgentCancelCause = {"kind": "user"}
@@ -272,6 +274,19 @@ class AgentFactory(Protocol):
         """Load and publish a stored agent that dies with ``owner``."""
 
 
+class InitiatorFace(Protocol):
+    """A door to the identities that a registry carries."""
+
+    def current(self) -> Agent | None:
+        """As ``AgentRegistry.current_initiator``."""
+
+    def require(self) -> Agent:
+        """As ``AgentRegistry.require_initiator``."""
+
+    def run(self, agent: Agent | None, operation: Callable[[], T]) -> T:
+        """As ``AgentRegistry.with_initiator``; ``without_initiator`` for None."""
+
+
 class AgentRegistry(Service, ABC):
     """The live agents of this process, who makes new ones, and which one started this work."""
 
@@ -308,6 +323,10 @@ class AgentRegistry(Service, ABC):
     @abstractmethod
     def is_owned_by(self, id: SessionId, owner: Agent) -> bool:
         """Whether ``owner`` made the live agent ``id`` at run time; lineage does not count."""
+
+    def owner_of(self, id: SessionId) -> Agent | None:
+        """Return who made the live agent ``id`` at run time; None for a root, or for no agent."""
+        return next((each for each in self.all() if self.is_owned_by(id, each)), None)
 
     @abstractmethod
     def all(self) -> list[Agent]:
@@ -381,6 +400,20 @@ class AgentRegistry(Service, ABC):
         self, agent: Agent, body: Callable[[], Coroutine[Any, Any, T]], *, name: str
     ) -> asyncio.Task[T]:
         """Start a task as work of an agent and keep it referenced until it is done."""
+
+    @abstractmethod
+    def open_face(
+        self, *, missing: Callable[[], Exception], disposed: Callable[[], Exception]
+    ) -> InitiatorFace:
+        """Open another door to the same identities, for a service that speaks its own words.
+
+        Boundaries of all doors nest in one another. The door belongs to the calling plugin: it
+        closes when that begins to unload, and the unload waits for what runs behind it.
+
+        Args:
+            missing: Makes the error of ``require`` where nobody is current.
+            disposed: Makes the error of what comes after the door, or this registry, has closed.
+        """
 
 
 class AgentError(DshError):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dsh.execution.loop.service import (
+    CONFIGURED_AGENT_IDENTITIES,
+    AgentIdentity,
     AgentLoop,
     CreationAborted,
     DisposalFromWithin,
+    IdleFromWithin,
     LoopError,
     NoLoop,
     NoModel,
@@ -13,9 +16,12 @@ from dsh.execution.loop.service import (
 )
 
 __all__ = [
+    "CONFIGURED_AGENT_IDENTITIES",
+    "AgentIdentity",
     "AgentLoop",
     "CreationAborted",
     "DisposalFromWithin",
+    "IdleFromWithin",
     "LoopError",
     "NoLoop",
     "NoModel",

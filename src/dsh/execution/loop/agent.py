@@ -28,11 +28,11 @@ from dsh.execution.agent.service import (
     InboxTarget,
     InitiatorScopeDisposed,
 )
-from dsh.execution.loop.driver import Driver
+from dsh.execution.loop.driver import Driver, Opening
 from dsh.execution.loop.patience import Patience
 from dsh.execution.loop.phase import Busy, Idle, Maintenance, Phase, Running
 from dsh.execution.loop.request import RequestBuilder
-from dsh.execution.loop.service import NoLoop
+from dsh.execution.loop.service import IdleFromWithin, NoLoop
 from dsh.execution.loop.snapshot import SnapshotProjection
 from dsh.kernel import AGENT, create_scope
 
@@ -141,7 +141,13 @@ class LoopAgent:
             self._inbox.clear()
 
     async def when_idle(self) -> None:
-        """See `Agent.when_idle`."""
+        """See `Agent.when_idle`.
+
+        Raises:
+            IdleFromWithin: the agent cannot come to rest before the caller goes on.
+        """
+        if (current := asyncio.current_task()) is not None and self.waits_for(current):
+            raise IdleFromWithin(self.id)
         while (activity := self._activity) is not None:
             if not activity.done():
                 await asyncio.wait([activity])
@@ -210,8 +216,9 @@ class LoopAgent:
                 self._start(phase)
             return
         # A live driver claims what waits by itself. Only what comes when it cannot any more (after
-        # an abort), or where there is none (maintenance), must be remembered for its end.
-        if (late or isinstance(phase, Maintenance)) and not _is_disposal(phase.abort.signal):
+        # an abort or a failure), or where there is none (maintenance), must be remembered.
+        unheard = late or isinstance(phase, Maintenance) or phase.failed
+        if unheard and not _is_disposal(phase.abort.signal):
             phase.wake_requested = True
 
     def _start(self, idle: Idle) -> None:
@@ -228,8 +235,10 @@ class LoopAgent:
         driver = Driver(self, phase)
         # The turn is open and its first batch claimed when the waking call returns.
         opening = driver.open_turn()
+        driver.launching = True
         task = asyncio.create_task(driver.run(opening), name=f"agent:{self.id}")
-        task.add_done_callback(lambda _: driver.close_unrun(opening))
+        driver.launching = False
+        task.add_done_callback(partial(_end_driver, driver, opening))
         return task
 
     def _free(self, held: Maintenance) -> None:
@@ -275,6 +284,12 @@ def last_turn(session: Session) -> int:
         if event["type"] == "turn/start":
             return cast("int", event["data"]["turn"])
     return 0
+
+
+def _end_driver(driver: Driver, opening: Opening, task: asyncio.Task[None]) -> None:
+    driver.close_unrun(opening)
+    if not task.cancelled():
+        task.exception()  # what ends the program is told by the event loop
 
 
 def _is_disposal(signal: AbortSignal) -> bool:

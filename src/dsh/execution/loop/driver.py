@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from dsh.base.errors import error_chain
+from dsh.base.errors import DshError, error_chain
 from dsh.base.signal import AbortController
 from dsh.base.values import value
 from dsh.execution.agent.dispatch import assemble_context_for
@@ -88,6 +88,8 @@ class Driver:
         self._phase = phase
         self._session = agent.session
         self._ran = False
+        self.launching = False
+        """Whether the call that wakes the agent has yet to return."""
 
     @property
     def _signal(self) -> AbortSignal:
@@ -109,6 +111,8 @@ class Driver:
 
     async def run(self, opening: Opening) -> None:
         """Run turns until one leaves nothing to do, fails, or is cancelled."""
+        if self.launching:  # by an eager task factory; what is sent in this tick comes first
+            await asyncio.sleep(0)
         self._ran, replay = True, False
         try:
             while await self._turn(opening):
@@ -150,7 +154,6 @@ class Driver:
         if not ending.goes_on or self._signal.aborted or not self._agent.inbox.has_pending:
             return False
         self._phase.abort = AbortController()
-        self._phase.wake_requested = False
         return True
 
     async def _steps(self, batch: tuple[UserMessage, ...]) -> Ending:
@@ -224,6 +227,7 @@ class Driver:
 
     def _judge(self, error: BaseException | None) -> Reason:
         """Return the reason with which an error ends a turn, and report failures."""
+        self._phase.failed = True
         if error is not None and (
             is_outer_cancel(error) or not isinstance(error, (Exception, asyncio.CancelledError))
         ):
@@ -251,4 +255,6 @@ def failure_facts(error: BaseException) -> Mapping[str, Any]:
     """Return what ``turn/end`` says about a failure."""
     if isinstance(error, LlmError):
         return error.failure
-    return {"message": error_chain(error), "code": "UNKNOWN"}
+    code = error.code if isinstance(error, DshError) else None
+    named = isinstance(code, str) and code not in ("", DshError.code)
+    return {"message": error_chain(error), "code": code if named else "UNKNOWN"}

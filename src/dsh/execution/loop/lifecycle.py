@@ -43,7 +43,7 @@ class Lifetimes:
         """Start the life of an agent that dies with ``owner`` or with the loop.
 
         Raises:
-            CreationAborted: the loop is going, or ``signal`` was aborted already.
+            CreationAborted: the loop is going.
             InactiveEffect: the owner is going.
         """
         if self._closed or self._services.ctx.stop.aborted:
@@ -110,24 +110,40 @@ class AgentLifetime:
         """
         ending = self.end()
         current = asyncio.current_task()
-        if self._agent is not None and current is not None and self._agent.waits_for(current):
+        if current is not None and self._agent is not None and self._agent.waits_for(current):
             raise DisposalFromWithin(self._id)
         await asyncio.wait([ending])
 
     def end(self) -> asyncio.Task[None]:
         """Request the end; the task is done when it is reached."""
         if self._ending is None:
+            # First of all: what follows calls listeners, who may request the end again.
+            self._ending = asyncio.create_task(self._end(), name=f"end of agent {self._id}")
             self._creation.abort(CreationAborted(self._id, "disposed"))
             if self._agent is not None:
                 self._agent.begin_ending()
-            self._ending = asyncio.create_task(self._end(), name=f"end of agent {self._id}")
         return self._ending
 
-    # coming to life
+    async def guard(self, work: Awaitable[T], undo: Callable[[T], object] | None = None) -> T:
+        """Await a part of the creation; an abort of the creation cancels it and awaits its end.
 
-    async def guard(self, work: Awaitable[T]) -> T:
-        """Await a part of the creation; an abort of the creation cancels it and awaits its end."""
-        return await self._creation.signal.run(work)
+        Args:
+            work: The part.
+            undo: Gives up what the part made after all, when nobody gets it.
+        """
+        caller = asyncio.current_task()
+        assert caller is not None  # nothing can be awaited without
+        asked = caller.cancelling()
+        part = asyncio.ensure_future(work)
+        try:
+            made = await self._creation.signal.run(part)
+        except BaseException:
+            _give_up(part, undo)  # it may have ended well in this very tick
+            raise
+        if caller.cancelling() > asked:  # the part swallowed it
+            _give_up(part, undo)
+            raise asyncio.CancelledError
+        return made
 
     def hold(self, preparation: SessionPreparation) -> Session:
         """Keep a stored session reserved for as long as this agent lives."""
@@ -190,8 +206,6 @@ class AgentLifetime:
             return wrapped
         return error
 
-    # ending
-
     async def _end(self) -> None:
         self._stop_following()
         try:
@@ -226,6 +240,12 @@ class AgentLifetime:
     def _stop_following(self) -> None:
         while self._unlink:
             self._unlink.pop()()
+
+
+def _give_up(part: asyncio.Future[T], undo: Callable[[T], object] | None) -> None:
+    made = part.done() and not part.cancelled() and part.exception() is None
+    if made and undo is not None:
+        undo(part.result())
 
 
 def _check_options(options: AgentOptions) -> None:

@@ -25,6 +25,9 @@ class Patience:
     When the grace period after the abort is over, the task is cancelled once at whatever it awaits
     inside, which has then ended when `Overdue` is raised.
 
+    A cancellation of the task itself that is swallowed inside, or that becomes another error there,
+    is raised at the end of the block: nobody inside may decide that the task goes on.
+
     Args:
         signal: The signal that the awaited work was given.
         grace_s: Seconds that the work may take to end after the abort.
@@ -54,7 +57,11 @@ class Patience:
         if self._timer is not None:
             self._timer.cancel()
         # As in asyncio.timeout: a cancellation that somebody else asked for meanwhile goes on.
-        if self._fired and self._task.uncancel() <= self._cancelling and _is_cancel(kind):
+        asked = self._task.uncancel() if self._fired else self._task.cancelling()
+        if asked > self._cancelling:
+            if kind is None or issubclass(kind, Exception):
+                raise asyncio.CancelledError from error
+        elif self._fired and _is_cancel(kind):
             raise Overdue(self._signal.reason) from error
 
     def _arm(self) -> None:

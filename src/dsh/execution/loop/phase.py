@@ -34,6 +34,8 @@ class Running:
     step: int = 0
     abort: AbortController = field(default_factory=AbortController)
     wake_requested: bool = False
+    failed: bool = False
+    """The driver takes nothing more, though it has not come to rest yet."""
 
 
 Busy: TypeAlias = Maintenance | Running

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from dsh.execution.agent.events import INBOX_SPLICED
 from dsh.execution.agent.service import AgentOptions, AgentRegistry, CreateAgent, ResumeAgent
 from dsh.execution.loop.config import Config, LoopSettings, refuse_shared_identities
-from dsh.execution.loop.configured import start_configured
+from dsh.execution.loop.configured import identified, start_configured
 from dsh.execution.loop.lifecycle import AgentLifetime, Lifetimes
-from dsh.execution.loop.service import AgentLoop, NoPersistence
+from dsh.execution.loop.service import CONFIGURED_AGENT_IDENTITIES, AgentLoop, NoPersistence
 from dsh.execution.loop.services import LoopServices
 from dsh.execution.prompt.service import AssembleContext, SystemPrompt
 from dsh.execution.tools.service import ToolRuntime
 from dsh.model.llm.service import LlmRuntime
-from dsh.state.persistence.service import SessionPersistence
+from dsh.state.persistence.service import SessionPersistence, SessionPreparation
 from dsh.state.session.service import SessionStore
 from dsh.state.settings.service import LiveSection
 
@@ -38,7 +38,8 @@ class TurnLoop(AgentLoop):
 
     def __init__(self, ctx: Context, config: Config) -> None:
         super().__init__(ctx, config)
-        refuse_shared_identities(config.agents)
+        self._configured = identified(config.agents, ctx[CONFIGURED_AGENT_IDENTITIES] or {})
+        refuse_shared_identities(self._configured)
         self._limit: int | None = None
         row = {"maxParallelToolCalls": config.max_parallel_tool_calls}
         self._settings = LiveSection(ctx, "agent-loop", LoopSettings, row=row)
@@ -65,7 +66,7 @@ class TurnLoop(AgentLoop):
         # Undone last in, first out: agents end while all of the above still holds.
         ctx.defer(self._lifetimes.close, "agent_loop.close")
         services.agents.set_factory(self)
-        for row in self.config.agents:
+        for row in self._configured:
             ctx.spawn(start_configured(self, ctx, row), f"start of agent {row.id}")
 
     @property
@@ -118,7 +119,8 @@ class TurnLoop(AgentLoop):
             raise NoPersistence(session_id)
         lifetime = self._lifetimes.begin(owner, session_id, options.signal)
         try:
-            session = lifetime.hold(await lifetime.guard(persistence.prepare(session_id)))
+            stored = persistence.prepare(session_id)
+            session = lifetime.hold(await lifetime.guard(stored, SessionPreparation.release))
             await self._bring_up(lifetime, session, options, "resume")
         except BaseException as error:
             await self._roll_back(lifetime, error)

@@ -15,6 +15,7 @@ from dsh.execution.agent.service import DISPOSED_CANCEL, DuplicateMessage
 from dsh.execution.loop.outcomes import never_started, outcome_unknown, stopped_before_dispatch
 from dsh.execution.loop.patience import Overdue, Patience
 from dsh.execution.loop.phase import is_outer_cancel
+from dsh.execution.tools.resources import ResourceQueue
 from dsh.execution.tools.service import ToolInput, parse_call
 from dsh.model.messages import CallId, create_tool_result_message
 from dsh.state.session.events import TOOL_CALL, TOOL_RESULT
@@ -24,7 +25,14 @@ if TYPE_CHECKING:
 
     from dsh.execution.loop.agent import LoopAgent
     from dsh.execution.loop.phase import Running
-    from dsh.execution.tools.service import Staged, ToolFailure, ToolResult
+    from dsh.execution.tools.resources import Ticket
+    from dsh.execution.tools.service import (
+        ExecutionMode,
+        Resource,
+        Staged,
+        ToolFailure,
+        ToolResult,
+    )
     from dsh.model.messages import ToolCallBlock
     from dsh.state.session.events import ToolCallData, ToolResultData
 
@@ -34,7 +42,7 @@ _log = logging.getLogger("dsh.agent")
 class _Slot:
     """One call in its place among the calls of the reply."""
 
-    __slots__ = ("answered", "block", "input", "result", "seq", "staged")
+    __slots__ = ("answered", "block", "dispatched", "input", "result", "seq", "staged", "ticket")
 
     def __init__(self, block: ToolCallBlock, input: ToolInput) -> None:
         self.block = block
@@ -42,6 +50,10 @@ class _Slot:
         self.seq: int | None = None
         """Of its ``tool/call``, once it started."""
         self.staged: Staged | None = None
+        self.ticket: Ticket | None = None
+        """Its place among the calls that use resources, until it is answered."""
+        self.dispatched = False
+        """Whether its body may have begun."""
         self.result: ToolResult | None = None
         """What is known before the last policies have seen it."""
         self.answered = False
@@ -59,6 +71,9 @@ class ToolCalls:
         self._tools = agent.services.tools
         self._slots = [_Slot(block, self._input(block)) for block in calls]
         self._running: dict[asyncio.Task[ToolResult], _Slot] = {}
+        self._waiting: list[_Slot] = []
+        """Prepared calls whose resources are in use by earlier ones, in the model's order."""
+        self._resources = ResourceQueue()
         self._cursor = 0
         self._concluded = False
         self._cancelled: BaseException | None = None
@@ -101,36 +116,52 @@ class ToolCalls:
     async def _run_groups(self) -> None:
         first = 0
         while first < len(self._slots) and not self._signal.aborted:
-            if self._is_parallel(first):
-                limit = max(1, self._agent.services.max_parallel_tool_calls())
-                first = await self._run_group(first, len(self._slots), limit)
+            if self._mode(first).kind == "parallel":
+                limit = self._agent.services.max_parallel_tool_calls()
+                first = await self._run_pool(first, limit)
             else:
-                first = await self._run_group(first, first + 1, 1)
+                await self._start(self._slots[first], ())
+                await self._drain()
+                first += 1
 
-    async def _run_group(self, first: int, last: int, limit: int) -> int:
-        """Run calls from ``first`` on until a barrier or ``last``; return where the next begins."""
-        upcoming, barrier = first, False
-        while True:
-            while upcoming < last and len(self._running) < limit and not barrier:
-                if self._signal.aborted:
-                    return upcoming
-                if upcoming > first and not self._is_parallel(upcoming):
-                    barrier = True
-                    break
-                await self._start(self._slots[upcoming])
-                upcoming += 1
-            if self._running:
-                await self._settle_some()
-            elif self._cursor >= upcoming:
-                return upcoming
-            await self._answer_ready()
+    async def _run_pool(self, first: int, limit: int) -> int:
+        """Run calls from ``first`` on until a barrier or an abort; return where to go on."""
+        upcoming, closed = first, False
+        while not self._signal.aborted:
+            self._launch_waiting(limit)
+            if not closed and upcoming < len(self._slots) and len(self._running) < limit:
+                # Asked before each start: an earlier result may have changed the registry.
+                mode = self._mode(upcoming)
+                closed = mode.kind != "parallel"
+                if not closed:
+                    await self._start(self._slots[upcoming], mode.resources)
+                    upcoming += 1
+            elif self._cursor < upcoming:
+                await self._proceed()
+            else:
+                break
+        return upcoming
 
-    def _is_parallel(self, index: int) -> bool:
-        # Asked again before each start: an earlier result may have changed the registry.
-        return self._tools.execution_mode(self._slots[index].input).kind == "parallel"
+    def _mode(self, index: int) -> ExecutionMode:
+        return self._tools.execution_mode(self._slots[index].input)
 
-    async def _start(self, slot: _Slot) -> None:
+    async def _proceed(self) -> None:
+        if self._running:
+            await self._settle_some()
+        await self._answer_ready()
+
+    def _launch_waiting(self, limit: int) -> None:
+        for slot in list(self._waiting):
+            if len(self._running) >= limit:
+                return
+            if slot.ticket is None or slot.ticket.is_ready:
+                self._waiting.remove(slot)
+                self._launch(slot)
+
+    async def _start(self, slot: _Slot, resources: tuple[Resource, ...]) -> None:
         self._log_call(slot)
+        if resources:
+            slot.ticket = self._resources.enter(resources)
         try:
             with self._agent.patience(self._signal):
                 staged = await self._tools.prepare(slot.input)
@@ -145,15 +176,20 @@ class ToolCalls:
         slot.staged = staged
         if staged.result is not None:
             slot.result = staged.result
-        elif self._signal.aborted:
-            slot.result = stopped_before_dispatch()
+        elif slot.ticket is None or slot.ticket.is_ready:
+            self._launch(slot)
         else:
-            task = asyncio.create_task(
-                self._tools.dispatch(staged), name=f"call {slot.input.name} {slot.input.call_id}"
-            )
-            self._running[task] = slot
-            self._agent.inner_tasks.add(task)
-            task.add_done_callback(self._agent.inner_tasks.discard)
+            self._waiting.append(slot)
+
+    def _launch(self, slot: _Slot) -> None:
+        assert slot.staged is not None  # only prepared calls are launched
+        slot.dispatched = True
+        task = asyncio.create_task(
+            self._tools.dispatch(slot.staged), name=f"call {slot.input.name} {slot.input.call_id}"
+        )
+        self._running[task] = slot
+        self._agent.inner_tasks.add(task)
+        task.add_done_callback(self._agent.inner_tasks.discard)
 
     async def _settle_some(self) -> None:
         """Wait until a body ended; take what all ended ones left, in the order of their start."""
@@ -169,12 +205,10 @@ class ToolCalls:
                 raise
         for task in [task for task in self._running if task.done()]:
             slot = self._running.pop(task)
-            if not task.cancelled() and (failure := task.exception()) is not None:
-                raise failure
-            staged_result = slot.staged.result if slot.staged is not None else None
-            slot.result = staged_result if task.cancelled() else task.result()
+            slot.result = _result_of(task)
             if slot.result is None:
-                slot.result = outcome_unknown("its task was cancelled")
+                known = slot.staged.result if slot.staged is not None else None
+                slot.result = known or outcome_unknown("its task was cancelled")
 
     async def _answer_ready(self) -> None:
         """Log results from the cursor on, up to the first call that has none yet."""
@@ -185,6 +219,8 @@ class ToolCalls:
             await self._finalize(slot)
             self._log_result(slot, slot.result)
             self._cursor += 1
+            if slot.ticket is not None:
+                self._resources.leave(slot.ticket)
 
     async def _finalize(self, slot: _Slot) -> None:
         """Let the last policies judge a result, once."""
@@ -202,9 +238,10 @@ class ToolCalls:
             slot.result = staged.result or slot.result
 
     async def _drain(self) -> None:
+        """Wait for what runs; what waits for resources is left where it is."""
+        await self._answer_ready()
         while self._running:
-            await self._settle_some()
-            await self._answer_ready()
+            await self._proceed()
 
     async def _answer_rest(self, missing: Callable[[], ToolFailure]) -> None:
         """Answer every call that is left: with its result, or with what ``missing`` says."""
@@ -246,7 +283,7 @@ class ToolCalls:
             if slot.answered:
                 continue
             known = slot.result
-            missing = never_started(error) if slot.seq is None else outcome_unknown(error)
+            missing = outcome_unknown(error) if slot.dispatched else never_started(error)
             for result in (missing,) if known is None else (known, missing):
                 try:
                     if slot.seq is None:
@@ -299,3 +336,13 @@ class ToolCalls:
         self._cancelled = error
         self._phase.abort.abort(DISPOSED_CANCEL)
         return True
+
+
+def _result_of(task: asyncio.Task[ToolResult]) -> ToolResult | None:
+    if task.cancelled():
+        return None
+    error = task.exception()
+    if isinstance(error, Exception):
+        raise error
+    # The event loop has raised what ends the program already; twice would break its own end.
+    return task.result() if error is None else outcome_unknown(error)

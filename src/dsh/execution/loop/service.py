@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from dsh.base.errors import DshError
+from dsh.base.values import value
 from dsh.execution.agent.service import AgentOptions
-from dsh.kernel import Service
+from dsh.kernel import ContextKey, Service
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,6 +17,22 @@ if TYPE_CHECKING:
     from dsh.execution.agent.service import Agent, AgentHandle, CreateAgent, ResumeAgent
     from dsh.kernel import Context
     from dsh.model.messages import SessionId
+
+
+@value
+class AgentIdentity:
+    """The session that a configured agent is to work on."""
+
+    id: SessionId
+    resume: bool = False
+    """The session must be stored; otherwise it is made where it is not."""
+
+
+CONFIGURED_AGENT_IDENTITIES: ContextKey[Mapping[str, AgentIdentity]] = ContextKey(
+    "configuredAgentIdentities"
+)
+"""Identities by the ``id`` of the configured agent, from a launcher that mounts the rows below a
+context with this data. They replace ``sessionId`` and ``resumeSessionId`` of the row."""
 
 
 class AgentLoop(Service, ABC):
@@ -114,5 +131,18 @@ class DisposalFromWithin(LoopError, RuntimeError):
         super().__init__(
             f"agent {agent!r} is being disposed, but its own turn cannot wait for that: the "
             "disposal waits for the turn to end"
+        )
+        self.agent = agent
+
+
+class IdleFromWithin(LoopError, RuntimeError):
+    """Work that keeps an agent busy tried to wait until that agent is idle."""
+
+    code = "IDLE_FROM_WITHIN"
+
+    def __init__(self, agent: str) -> None:
+        super().__init__(
+            f"what keeps agent {agent!r} busy cannot wait until it is idle; wait in a task of your "
+            "own, or listen to agent/status"
         )
         self.agent = agent

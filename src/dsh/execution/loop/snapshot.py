@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from dsh.execution.prompt.service import (
+    CONTEXT_CLEARED,
     RUNTIME_CONTEXT_SOURCE,
+    join_context_sections,
     render_context_sections,
-    render_context_snapshot,
 )
 from dsh.model.messages import create_user_message
 
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
     from dsh.model.messages import UserMessage
     from dsh.state.session.events import SessionEvent
     from dsh.state.session.session import Session
-
-CLEARED_TEXT = (
-    "The runtime context is empty now. Earlier runtime context snapshots no longer apply."
-)
 
 
 class SnapshotProjection:
@@ -37,21 +34,17 @@ class SnapshotProjection:
     def candidate(self, assembly: PromptAssembly) -> UserMessage | None:
         """Return the message to propose for a step, or ``None`` when the model is up to date."""
         self._follow_surface()
-        if not assembly.contexts:
+        parts = render_context_sections(assembly)
+        if not parts:
             return self._cleared() if self._told else None
-        sections = [
-            {"name": part.name, "text": part.text} for part in render_context_sections(assembly)
-        ]
-        if not sections:
-            return self._cleared() if self._told else None
-        text = render_context_snapshot(assembly)
+        text = join_context_sections(parts)
         if self._seq is not None and text == self._text:
             return None
         source = {
             "kind": "plugin",
             "plugin": RUNTIME_CONTEXT_SOURCE,
             "form": "snapshot",
-            "sections": sections,
+            "sections": [{"name": part.name, "text": part.text} for part in parts],
         }
         return create_user_message(text, source)
 
@@ -64,11 +57,10 @@ class SnapshotProjection:
             self._text = _only_text(data)
 
     def _cleared(self) -> UserMessage | None:
-        if self._seq is not None and self._text == CLEARED_TEXT:
+        if self._seq is not None and self._text == CONTEXT_CLEARED:
             return None
-        return create_user_message(
-            CLEARED_TEXT, {"kind": "plugin", "plugin": RUNTIME_CONTEXT_SOURCE}
-        )
+        source = {"kind": "plugin", "plugin": RUNTIME_CONTEXT_SOURCE}
+        return create_user_message(CONTEXT_CLEARED, source)
 
     def _restore(self) -> None:
         for event in reversed(self._session.events):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, aclosing
 from dataclasses import field
@@ -172,11 +173,15 @@ class Step:
         signal, append = self._signal, self._session.append
         push, note = reply.assembler.push, reply.seqs.append
         turn, step = self._phase.turn, self._phase.step
+        task = asyncio.current_task()
+        assert task is not None  # nothing can be awaited without
         # Closed in this task, so that the provider ends here and not whenever it is collected.
         async with aclosing(self._agent.requests.stream(reply.request)) as chunks:
             async for chunk in chunks:
                 if signal.aborted:
                     signal.throw_if_aborted()
+                if task.cancelling():  # the provider swallowed it
+                    raise asyncio.CancelledError
                 data: AssistantChunkData = {"turn": turn, "step": step, "chunk": chunk}
                 event = append(ASSISTANT_CHUNK, data)
                 note(event["seq"])

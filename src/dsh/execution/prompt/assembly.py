@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from dsh.base.json import NotLossless, snapshot
+from dsh.base.json import FrozenDict, NotLossless, snapshot
 from dsh.base.text import did_you_mean
 from dsh.base.values import record
 from dsh.execution.prompt.events import (
@@ -52,6 +52,8 @@ IDENTITY = (
     "You are an agent in dsh, a harness that lets you act in a user's workspace through tools. "
     "Do the work with the tools you are given, and report what you did and found."
 )
+
+_SCHEMA_KEYS = {"name", "description", "parameters"}
 
 
 class _NoScope:
@@ -255,11 +257,8 @@ def _evaluate_variables(layers: Iterable[Layer], context: AssembleContext) -> di
     """Evaluate providers in order; one that another provider adds meanwhile is seen, too."""
     variables: dict[str, str | None] = {}
     for layer in layers:
-        seen: set[str] = set()
-        while fresh := [entry for entry in layer.variables.entries() if entry[0] not in seen]:
-            for name, provider in fresh:
-                seen.add(name)
-                variables[name] = _checked_text(provider(context), f"variable {name!r}")
+        for name, provider in layer.variables.live():
+            variables[name] = _checked_text(provider(context), f"variable {name!r}")
     return variables
 
 
@@ -304,7 +303,9 @@ def _evaluated(part: PromptSection | PromptContext, context: AssembleContext) ->
 
 
 def _reduced(schema: ToolSchema) -> ToolSchema:
-    """Keep what a model may see of a schema, detached."""
+    """Keep what a model may see of a schema, detached; nobody can change what is frozen."""
+    if type(schema) is FrozenDict and schema.keys() == _SCHEMA_KEYS:
+        return cast("ToolSchema", schema)  # mypy takes a typed dict to be of type dict alone
     reduced = {
         "name": schema["name"],
         "description": schema["description"],

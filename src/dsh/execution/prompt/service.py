@@ -28,7 +28,6 @@ UNLISTED_TOOLS = "<unlisted-tools>"
 RUNTIME_CONTEXT_SOURCE = "@deepseek-ai/dsh-system-prompt"
 """``plugin`` of the messages that carry runtime-context snapshots (a name in existing logs)."""
 
-
 VARIABLE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 """What a variable may be called (matched against the whole name)."""
 
@@ -37,7 +36,9 @@ SNAPSHOT_HEADER = (
 )
 """First line of a runtime-context snapshot."""
 
-CONTEXT_CLEARED = "There is no runtime context any more; earlier snapshots no longer apply."
+CONTEXT_CLEARED = (
+    "The runtime context is empty now. Earlier runtime context snapshots no longer apply."
+)
 """What the model is told when the last context goes away."""
 
 

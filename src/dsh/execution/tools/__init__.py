@@ -5,6 +5,7 @@ from __future__ import annotations
 from dsh.execution.tools.author import define_tool, tool
 from dsh.execution.tools.service import (
     ExecutionMode,
+    Resource,
     Staged,
     Stray,
     ToolArgsError,
@@ -29,6 +30,7 @@ from dsh.execution.tools.service import (
 
 __all__ = [
     "ExecutionMode",
+    "Resource",
     "Staged",
     "Stray",
     "ToolArgsError",

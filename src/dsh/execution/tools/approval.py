@@ -53,5 +53,5 @@ _WHY = {
 
 
 def _refused(tool: str, reason: str | None, why: str) -> str:
-    need = f"{reason.rstrip('. ')}" if reason else f"tool {tool!r} requires approval"
+    need = reason.rstrip(". ") if reason else f"tool {tool!r} requires approval"
     return f"{need}: {why}"

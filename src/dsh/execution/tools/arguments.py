@@ -9,6 +9,7 @@ from typing import Any
 
 from dsh.base.json import JsonObject, JsonValue
 from dsh.base.text import replace_surrogates
+from dsh.execution.tools.raw import excess_of
 from dsh.execution.tools.schema import json_type_of
 from dsh.execution.tools.service import ToolArgsError
 
@@ -109,6 +110,8 @@ def _diagnose(text: str) -> tuple[str, int]:
     """Return what is wrong with raw arguments, and where to quote them."""
     if text.lstrip().startswith("```"):
         return "the JSON is wrapped in a Markdown code fence; send the bare object", 0
+    if (excess := excess_of(text)) is not None:
+        return excess, 0
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, overload
 
 from dsh.base.json import JsonObject, JsonValue, dumps_str
 from dsh.execution.tools.bodies import is_async
+from dsh.execution.tools.callbacks import check_callbacks
 from dsh.execution.tools.docstring import parse_docstring
 from dsh.execution.tools.service import (
     CancelStyle,
+    Resource,
     ToolArgsError,
     ToolDefinition,
     ToolExecution,
@@ -23,6 +26,8 @@ from dsh.execution.tools.service import (
     ToolRunContext,
 )
 from dsh.model.messages import ContentBlock
+
+_log = logging.getLogger("dsh.tools")
 
 Rendered: TypeAlias = "str | Sequence[ContentBlock]"
 """What a ``render`` returns; a string stands for one text block."""
@@ -39,8 +44,10 @@ def define_tool(
     presentation_meta: Callable[[Any, Any], JsonValue] | None = None,
     timeout_s: float | None = None,
     parallel: bool | Callable[[Any], bool] = False,
-    present_call: Callable[[Any], JsonObject | None] | None = None,
-    present_result: Callable[[Any, ToolResultFacts], JsonObject | None] | None = None,
+    resources: Callable[[Any], Iterable[Resource | str]] | None = None,
+    polls: bool | Callable[[Any], bool] = False,
+    present_call: Callable[[Any], Mapping[str, object] | None] | None = None,
+    present_result: Callable[[Any, ToolResultFacts], Mapping[str, object] | None] | None = None,
     finalize_content: (
         Callable[[ToolExecution, ToolResult], Sequence[ContentBlock] | None] | None
     ) = None,
@@ -54,8 +61,8 @@ def define_tool(
     A function that is not ``async`` runs in a thread of its own.
 
     All callbacks below get the arguments as the function does: the model, or a model of the plain
-    parameters. ``present_*`` and ``parallel`` also run on arguments from old logs: what no longer
-    fits yields ``None`` and ``False``.
+    parameters. ``present_*``, ``parallel`` and ``polls`` also run on arguments from old logs: what
+    no longer fits yields ``None`` and ``False``.
 
     Args:
         function: Returns the canonical value: JSON, a typed dict, a dataclass or a model.
@@ -67,7 +74,11 @@ def define_tool(
         presentation_meta: Durable facts for user interfaces, from the same two.
         timeout_s: Deadline in seconds; a running body is stopped then.
         parallel: Whether calls may overlap with other such calls, or which may.
-        present_call: View of a call for user interfaces.
+        resources: What an overlapping call touches, such as ``file:/work/a.py``: calls that touch
+            the same keep their order. A call whose resources cannot be told does not overlap.
+        polls: Whether calls only wait for something outside, or which do; repeating these is no
+            sign of an agent that is stuck.
+        present_call: View of a call for user interfaces; see `dsh.execution.tools.views`.
         present_result: View of a result for user interfaces.
         finalize_content: Last word on the content of every outcome.
         cancel: How a running body is told to stop.
@@ -78,18 +89,29 @@ def define_tool(
     """
     from dsh.execution.tools.signature import read_parameters, read_return, resolve_hints
 
-    tool = name or getattr(function, "__name__", "").lstrip("_")
+    tool = name or _name_of(function)
     prose = description if description is not None else parse_docstring(function.__doc__)[0]
     if not tool or not prose:
-        raise ToolRegistrationError(
-            f"tool {tool!r} needs a {'description or a docstring' if tool else 'name'}"
-        )
+        lacks = f"tool {tool!r} needs a description or a docstring"
+        raise ToolRegistrationError(lacks if tool else f"{function!r} needs a name as a tool")
+    callbacks = {
+        "render": render,
+        "presentation_meta": presentation_meta,
+        "parallel": parallel,
+        "resources": resources,
+        "polls": polls,
+        "present_call": present_call,
+        "present_result": present_result,
+    }
+    check_callbacks(
+        tool, {key: given for key, given in callbacks.items() if given not in (None, True, False)}
+    )
     namespace = _caller_names()
     parameters = read_parameters(function, tool, namespace)
     hints = resolve_hints(function, tool, namespace)
     signature = inspect.signature(function)
     returned = read_return(tool, hints.get("return"), signature.return_annotation, output)
-    soft = functools.partial(_soft, parameters.parse)
+    soft = functools.partial(_soft, tool, parameters.parse)
 
     return ToolDefinition(
         name=tool,
@@ -104,10 +126,12 @@ def define_tool(
         parse_arguments=parameters.parse,
         timeout_s=timeout_s,
         cancel=cancel,
-        is_concurrency_safe=_classifier(parallel, soft),
+        is_concurrency_safe=_classifier("parallel", parallel, soft),
+        resources=_strict(parameters.parse, resources),
+        polls=_classifier("polls", polls, soft),
         finalize_content=finalize_content,
-        present_call=soft(present_call) if present_call else None,
-        present_result=soft(present_result) if present_result else None,
+        present_call=soft("present_call", present_call) if present_call else None,
+        present_result=soft("present_result", present_result) if present_result else None,
     )
 
 
@@ -125,8 +149,10 @@ def tool(
     presentation_meta: Callable[[Any, Any], JsonValue] | None = None,
     timeout_s: float | None = None,
     parallel: bool | Callable[[Any], bool] = False,
-    present_call: Callable[[Any], JsonObject | None] | None = None,
-    present_result: Callable[[Any, ToolResultFacts], JsonObject | None] | None = None,
+    resources: Callable[[Any], Iterable[Resource | str]] | None = None,
+    polls: bool | Callable[[Any], bool] = False,
+    present_call: Callable[[Any], Mapping[str, object] | None] | None = None,
+    present_result: Callable[[Any, ToolResultFacts], Mapping[str, object] | None] | None = None,
     finalize_content: (
         Callable[[ToolExecution, ToolResult], Sequence[ContentBlock] | None] | None
     ) = None,
@@ -139,6 +165,11 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     if function is not None:
         return define_tool(function)
     return functools.partial(define_tool, **options)
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    own = str(getattr(function, "__name__", "")).lstrip("_")
+    return own if own.isidentifier() else ""
 
 
 def _caller_names() -> Mapping[str, Any]:
@@ -191,21 +222,31 @@ def _typed(
 
 
 def _soft(
-    parse: Callable[[JsonValue], Any], callback: Callable[..., Any]
+    tool: str, parse: Callable[[JsonValue], Any], what: str, callback: Callable[..., Any]
 ) -> Callable[..., Any | None]:
     def guarded(arguments: JsonValue, *rest: Any) -> Any | None:
         try:
             return callback(parse(arguments), *rest)
         except ToolArgsError:
             return None
+        except Exception:
+            _log.warning("%s of tool %r failed", what, tool, exc_info=True)
+            return None
 
     return guarded
 
 
+def _strict(
+    parse: Callable[[JsonValue], Any],
+    callback: Callable[[Any], Iterable[Resource | str]] | None,
+) -> Callable[[JsonValue], Iterable[Resource | str]] | None:
+    return None if callback is None else lambda arguments: callback(parse(arguments))
+
+
 def _classifier(
-    parallel: bool | Callable[[Any], bool], soft: Callable[[Callable[..., Any]], Callable[..., Any]]
+    what: str, given: bool | Callable[[Any], bool], soft: Callable[..., Callable[..., Any]]
 ) -> Callable[[JsonValue], bool] | None:
-    if parallel is False:
+    if given is False:
         return None
-    decide = soft((lambda _: True) if parallel is True else parallel)
+    decide = soft(what, (lambda _: True) if given is True else given)
     return lambda arguments: decide(arguments) is True

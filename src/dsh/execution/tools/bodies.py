@@ -14,9 +14,16 @@ from typing import Any, TypeAlias
 from dsh.base.clock import SYSTEM_CLOCK, Clock
 from dsh.base.errors import DshError, message_of
 from dsh.base.signal import AbortedError
-from dsh.execution.tools.service import Stray, ToolDefinition, ToolRunContext
+from dsh.execution.tools.service import (
+    RESERVED_TOOL_NAME,
+    Stray,
+    ToolDefinition,
+    ToolRunContext,
+)
 
 _log = logging.getLogger("dsh.tools")
+
+_GRACE_OF_PROGRAMS = 1.5
 
 
 class BodyStopped(Exception):
@@ -102,8 +109,10 @@ class Bodies:
         """Tell a body to stop and wait for its end, up to the grace period."""
         if cancel:
             _cancel(work)
+        # A program has calls of its own to stop first, each of which has the same grace.
+        calls = _GRACE_OF_PROGRAMS if run.name == RESERVED_TOOL_NAME else 1
         try:
-            await asyncio.wait([work], timeout=self._grace_s)
+            await asyncio.wait([work], timeout=self._grace_s * calls)
         finally:
             if not work.done():
                 self._adopt(work, run, cause)
@@ -184,7 +193,7 @@ def _in_thread(function: Callable[[], Any], run: ToolRunContext) -> asyncio.Futu
         except (Exception, asyncio.CancelledError) as raised:
             error = raised
         except BaseException as raised:
-            error = RuntimeError(f"the tool raised {type(raised).__name__}: {message_of(raised)}")
+            error = _as_failure(raised)
         try:
             loop.call_soon_threadsafe(_settle, ended, (value, run.signal.aborted), error)
         except RuntimeError:
@@ -192,6 +201,11 @@ def _in_thread(function: Callable[[], Any], run: ToolRunContext) -> asyncio.Futu
 
     threading.Thread(target=work, name=f"dsh-tool-{run.name}", daemon=True).start()
     return ended
+
+
+def _as_failure(raised: BaseException) -> RuntimeError:
+    """Return what a call fails with whose tool raised what ends a program."""
+    return RuntimeError(f"the tool raised {type(raised).__name__}: {message_of(raised)}")
 
 
 def _settle(ended: asyncio.Future[_Ended], value: _Ended, error: BaseException | None) -> None:
@@ -213,6 +227,9 @@ def _outcome(work: asyncio.Future[_Ended], run: ToolRunContext) -> _Ended:
         raise BodyStopped if run.signal.aborted else BodyCancelledItself(run.name)
     if run.signal.aborted and (isinstance(error, AbortedError) or error is run.signal.reason):
         raise BodyStopped from error
+    if not isinstance(error, Exception):
+        # The event loop has raised it already; twice would break its own end.
+        raise _as_failure(error) from error
     raise error
 
 

@@ -32,6 +32,7 @@ class Call(Staged):
         "finished",
         "in_time",
         "invoked",
+        "judged",
         "parsed",
         "skip_post",
     )
@@ -48,6 +49,7 @@ class Call(Staged):
         self.parsed: Any = None
         self.invoked = False
         self.dispatched = False
+        self.judged = False
         self.finished = False
         self.in_time = False
         """Whether the call succeeded before its caller's abort; its success stands then."""
@@ -72,6 +74,16 @@ class Call(Staged):
         self._result = result
         self.skip_post = self.skip_post or skip_post
         return result
+
+    def judge(self) -> None:
+        """Note that the last policies get the result now.
+
+        Raises:
+            RuntimeError: they had it before.
+        """
+        if self.judged or self.finished:
+            raise RuntimeError(f"call {self._execution.call_id!r} cannot be finalized (again)")
+        self.judged = True
 
     def made(self, result: object) -> bool:
         """Whether a result is one of this call's own body, and not a wrapper's."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dsh.base.json import JsonObject, equal, freeze
+from dsh.base.json import JsonObject, NotLossless, equal, freeze, snapshot
 from dsh.execution.tools.schema import assert_supported_json_schema, json_type_of
 from dsh.execution.tools.service import JsonSchemaError
 
@@ -124,7 +124,7 @@ class _Converter:
         }
         if "type" not in made and ("enum" in made or "const" in made):
             made["type"] = _literal_type(made, path)
-        if made.get("default", 0) is None:
+        if not _is_shown(made.get("default", 0)):
             del made["default"]
         if "properties" in made:
             self._properties(made, path)
@@ -159,9 +159,20 @@ class _Converter:
 
     def _annotations(self, node: Mapping[str, Any]) -> dict[str, Any]:
         kept = {key: node[key] for key in ("description", "default", "examples") if key in node}
-        if kept.get("default", 0) is None:
+        if not _is_shown(kept.get("default", 0)):
             del kept["default"]
         return kept
+
+
+def _is_shown(default: Any) -> bool:
+    """Whether the model is told of a default: that of an optional parameter says nothing."""
+    if default is None:
+        return False
+    try:
+        snapshot(default)
+    except NotLossless:
+        return False
+    return True
 
 
 def _distinct(branches: list[dict[str, Any]]) -> list[dict[str, Any]]:

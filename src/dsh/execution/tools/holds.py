@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
@@ -24,19 +24,20 @@ class Holds:
 
     def __init__(self, layers: ToolLayers) -> None:
         self._layers = layers
-        self._promised: Counter[tuple[str, object | None]] = Counter()
+        self._promised: list[tuple[tuple[str, ...], object | None]] = []
 
     @contextmanager
     def of(
         self, names: Iterable[str], scope: object | None, owner: Fiber | None
     ) -> Iterator[tuple[str, ...]]:
         """See `ToolRuntime.hold`."""
-        promised = [(name, scope) for name in dict.fromkeys(names)]
-        self._promised.update(promised)
+        promised = tuple(dict.fromkeys(names))
+        promise = (promised, scope)
+        self._promised.append(promise)
         try:
             with ExitStack() as leases:
                 lost: list[str] = []
-                for fiber, tools in self._plugins(promised).items():
+                for fiber, tools in self._plugins(promised, scope).items():
                     label = f"a step with the tools {', '.join(tools)}"
                     if fiber is None:
                         lost += [name for name in tools if self._layers.swaps.awaits(name, scope)]
@@ -44,22 +45,18 @@ class Holds:
                         lost += tools
                 yield tuple(lost)
         finally:
-            self._promised.subtract(promised)
-            for each in promised:
-                if not self._promised[each]:
-                    del self._promised[each]
+            self._promised.remove(promise)
 
     def is_promised(self, name: str, scope: object | None) -> bool:
         """Whether a tool was there when a step of this scope began that has not ended yet."""
-        return (name, scope) in self._promised
+        return any(scope is whose and name in names for names, whose in self._promised)
 
-    def _plugins(
-        self, promised: Iterable[tuple[str, object | None]]
-    ) -> dict[Fiber | None, list[str]]:
+    def _plugins(self, names: Iterable[str], scope: object | None) -> dict[Fiber | None, list[str]]:
         """Return the tools of each plugin; under None those that are not there."""
         plugins: dict[Fiber | None, list[str]] = {}
-        for name, scope in promised:
-            found = self._layers.find(name, scope)
+        seen = self._layers.visible_entries(scope)
+        for name in names:
+            found = seen.get(name)
             fiber = None if found is None else found.ctx.fiber
             plugins.setdefault(fiber, []).append(name)
         return plugins
@@ -82,19 +79,20 @@ class Swaps:
 
     def __init__(self, wait_s: float = SWAP_WAIT_S) -> None:
         self.wait_s = wait_s
-        self._lost: dict[tuple[str, int], tuple[float, object | None]] = {}
+        self._lost: dict[int, _Lost] = {}
         self._changes = Changes()
 
     def registered(self, name: str, scope: object | None) -> None:
         """Note that a tool is there."""
-        self._lost.pop((name, id(scope)), None)
+        lost = self._lost.get(id(scope))
+        if lost is not None:
+            lost.since.pop(name, None)
         self._changes.announce()
 
     def removed(self, name: str, scope: object | None, entry: Registered) -> None:
         """Note that a tool is gone; only if its plugin is unloading, it may come back."""
         if entry.ctx.fiber.state is FiberState.UNLOADING:
-            self._forget_old()
-            self._lost[name, id(scope)] = (loop_time(), scope)
+            self._lost_in(scope).since[name] = loop_time()
         self._changes.announce()
 
     async def settle(
@@ -113,18 +111,39 @@ class Swaps:
         """Whether a scope lost a tool of this name, or any, that may be back soon."""
         if not self._lost:
             return False
-        self._forget_old()
-        seen = [None, *scope_chain(scope)]
-        return any(
-            name in (None, key[0]) and any(each is where for each in seen)
-            for key, (_, where) in self._lost.items()
-        )
+        oldest = loop_time() - self.wait_s
+        for each in (None, *scope_chain(scope)):
+            lost = self._lost.get(id(each))
+            if lost is not None and lost.awaits(name, oldest):
+                return True
+        return False
 
     def _is_moving(self, layers: ToolLayers, scope: object | None) -> bool:
         return self.awaits(None, scope) or any(
             entry.is_leaving for entry in layers.visible_entries(scope).values()
         )
 
-    def _forget_old(self) -> None:
-        oldest = loop_time() - self.wait_s
-        self._lost = {key: lost for key, lost in self._lost.items() if lost[0] > oldest}
+    def _lost_in(self, scope: object | None) -> _Lost:
+        number = id(scope)
+        lost = self._lost.get(number)
+        if lost is None:
+            lost = self._lost[number] = _Lost()
+            if scope is not None:
+                # Held weakly: whoever owned the scope has most likely gone with its tools.
+                lost.scope = weakref.ref(scope, lambda _: self._lost.pop(number, None))
+        return lost
+
+
+class _Lost:
+    """The tools that one scope lost, by name, with the time of the loop."""
+
+    __slots__ = ("scope", "since")
+
+    def __init__(self) -> None:
+        self.scope: weakref.ref[object] | None = None
+        self.since: dict[str, float] = {}
+
+    def awaits(self, name: str | None, oldest: float) -> bool:
+        """Whether one of this name, or any, went after ``oldest``; older ones are forgotten."""
+        self.since = {each: time for each, time in self.since.items() if time > oldest}
+        return bool(self.since) if name is None else name in self.since

@@ -7,6 +7,7 @@ the surrounding task, and what ends the process, goes on as an exception.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ from dsh.execution.tools.approval import approve
 from dsh.execution.tools.arguments import unusable_arguments
 from dsh.execution.tools.bodies import Bodies, BodyStopped
 from dsh.execution.tools.call import Call
+from dsh.execution.tools.code.errors import CollapsedTool
+from dsh.execution.tools.contexts import context_of
 from dsh.execution.tools.events import (
     KEEP,
     TOOLS_EXECUTE,
@@ -48,6 +51,7 @@ from dsh.execution.tools.results import (
 from dsh.execution.tools.service import (
     ExecutionToken,
     ToolDefinition,
+    ToolError,
     ToolExecution,
     ToolFailure,
     ToolInput,
@@ -58,6 +62,7 @@ from dsh.execution.tools.service import (
     ToolUnloaded,
 )
 from dsh.kernel import InactiveEffect, InactiveService, scope_target
+from dsh.model.messages import UserMessage
 
 if TYPE_CHECKING:
     from dsh.kernel import Context
@@ -72,8 +77,17 @@ _ACCEPT = Accept()
 class Pipeline:
     """Runs calls against the layers of one runtime."""
 
-    def __init__(self, ctx: Context, layers: ToolLayers, bodies: Bodies, holds: Holds) -> None:
+    def __init__(
+        self,
+        ctx: Context,
+        layers: ToolLayers,
+        bodies: Bodies,
+        holds: Holds,
+        *,
+        is_collapsed: Callable[[ToolInput], bool] = lambda _: False,
+    ) -> None:
         self._ctx = ctx
+        self._is_collapsed = is_collapsed
         self._layers = layers
         self._bodies = bodies
         self._holds = holds
@@ -122,6 +136,10 @@ class Pipeline:
         call = Call(execution, definition, scope_target(None, scope))
         if problem is not None:
             call.settle(failure_of(problem), skip_post=True)
+        elif self._is_collapsed(input):
+            aborted = input.signal.aborted
+            refusal = call.cancelled() if aborted else failure_of(CollapsedTool(input.name))
+            call.settle(refusal, skip_post=True)
         return call
 
     async def _refusal(self, call: Call) -> ToolFailure | None:
@@ -131,7 +149,7 @@ class Pipeline:
             TOOLS_PRE_EXECUTE, execution, lambda: _ALLOW, call.carrier
         )
         if isinstance(decision, Deny):
-            return failure(decision.reason)
+            return failure(_reason(decision.reason))
         if isinstance(decision, Ask):
             if (unfit := self._unfit(call)) is not None:
                 return unfit
@@ -144,7 +162,7 @@ class Pipeline:
             )
         for guard in self._layers.guards(execution.agent):
             if (reason := guard(execution)) is not None:
-                return failure(reason)
+                return failure(_reason(reason))
         return call.cancelled() if execution.signal.aborted else self._unfit(call)
 
     def _unfit(self, call: Call) -> ToolFailure | None:
@@ -230,7 +248,7 @@ class Pipeline:
         if call.made(result):
             return result  # type: ignore[return-value]  # it is one of our own results
         if isinstance(result, ToolFailure):
-            return materialize(result, call.execution.name)
+            return _held_to_its_form(result, call.execution.name)
         if not isinstance(result, ToolSuccess):
             raise TypeError(
                 f"a tools/execute listener must return a tool result, got {type(result).__name__}"
@@ -240,7 +258,7 @@ class Pipeline:
             return made
         return changed(
             made,
-            additional_contexts=tuple(result.additional_contexts),
+            additional_contexts=_contexts(result.additional_contexts),
             concludes_turn=result.concludes_turn,
         )
 
@@ -269,6 +287,7 @@ class Pipeline:
 
     async def finalize(self, call: Call, result: ToolResult) -> ToolResult:
         """See `ToolRuntime.finalize`."""
+        call.judge()
         if not call.skip_post:
             try:
                 result = await self._judged(call, result)
@@ -295,16 +314,14 @@ class Pipeline:
         name = call.execution.name
         if isinstance(decision, Block):
             feedback = content_of(decision.feedback, name)
-            return blocked(feedback, tuple(decision.additional_contexts))
+            return blocked(feedback, _contexts(decision.additional_contexts))
         if not isinstance(decision, Accept):
             raise TypeError(
                 "a tools/post-execute listener must return Accept or Block, "
                 f"got {type(decision).__name__}"
             )
-        contexts = (*result.additional_contexts, *decision.additional_contexts)
+        contexts = (*result.additional_contexts, *_contexts(decision.additional_contexts))
         decided = self._replaced(call, result, decision)
-        if decided.is_error and not result.is_error:
-            return changed(decided, additional_contexts=contexts)
         if contexts != decided.additional_contexts:
             decided = changed(decided, additional_contexts=contexts)
         return call.unless_cancelled(decided)
@@ -369,6 +386,26 @@ def _completed(call: Call, result: ToolResult) -> ToolResult:
     if call.conclusions and isinstance(result, ToolSuccess) and not result.concludes_turn:
         result = changed(result, concludes_turn=True)
     return result
+
+
+def _contexts(messages: Iterable[UserMessage]) -> tuple[UserMessage, ...]:
+    return tuple(context_of(message) for message in messages)
+
+
+def _held_to_its_form(result: ToolFailure, tool: str) -> ToolResult:
+    """Make sure that a failure which a wrapper made can be logged."""
+    error = result.error
+    if not (isinstance(error, ToolError) and isinstance(error.message, str)):
+        raise TypeError(f"a tool failure needs a ToolError with a text, got {error!r}")
+    contexts = _contexts(result.additional_contexts)
+    return materialize(changed(result, additional_contexts=contexts), tool)
+
+
+def _reason(reason: object) -> str:
+    if not isinstance(reason, str):
+        kind = type(reason).__name__
+        raise TypeError(f"a tool call is denied with a reason that is text, got {kind}")
+    return reason
 
 
 def _failed(error: BaseException, result: ToolResult) -> ToolFailure:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
-from math import isfinite
-from typing import TYPE_CHECKING
+from sys import float_info
+from typing import TYPE_CHECKING, cast, get_args
 
+from dsh.base.json import FrozenDict, NotLossless, snapshot
 from dsh.base.text import did_you_mean
 from dsh.base.values import record, value
+from dsh.execution.tools.callbacks import check_callbacks
 from dsh.execution.tools.holds import Swaps
 from dsh.execution.tools.schema import assert_supported_json_schema
 from dsh.execution.tools.service import (
+    PRESENTATION_MODES,
     RESERVED_TOOL_NAME,
+    CancelStyle,
+    JsonSchemaError,
     PresentationMode,
     ToolDefinition,
     ToolExecution,
@@ -22,8 +27,19 @@ from dsh.kernel import AnonymousEntries, FiberState, NamedEntries, ScopedLayers,
 
 if TYPE_CHECKING:
     from dsh.kernel import Context, Effect
+    from dsh.model.llm.service import ToolSchema
 
 Guard = Callable[[ToolExecution], str | None]
+
+_OPTIONAL_CALLBACKS = (
+    "parse_arguments",
+    "is_concurrency_safe",
+    "resources",
+    "polls",
+    "finalize_content",
+    "present_call",
+    "present_result",
+)
 
 
 @value
@@ -45,12 +61,21 @@ class RegisteredGuard:
     check: Guard
 
 
-@value(eq=False)
 class Registered:
-    """One registration of a tool, and the context whose plugin owns it."""
+    """One registration of a tool.
 
-    definition: ToolDefinition
-    ctx: Context
+    Attributes:
+        definition: The tool.
+        ctx: The context whose plugin owns it.
+        schema: What a model is told of it, frozen as it was registered.
+    """
+
+    __slots__ = ("ctx", "definition", "schema")
+
+    def __init__(self, definition: ToolDefinition, ctx: Context) -> None:
+        self.definition = definition
+        self.ctx = ctx
+        self.schema = _schema_of(definition)
 
     @property
     def is_leaving(self) -> bool:
@@ -87,6 +112,8 @@ class ToolLayers:
     def __init__(self, changed: Callable[[], object]) -> None:
         self._layers: ScopedLayers[Layer] = ScopedLayers(Layer, changed)
         self.swaps = Swaps()
+        self.transport: Callable[[object | None], Registered | None] = lambda _: None
+        """Gives ``run_code`` to the scopes that have it; set once, by the runtime."""
 
     def register(self, ctx: Context, definition: ToolDefinition) -> Effect:
         """Add a tool to the layer of ``ctx``'s scope."""
@@ -133,6 +160,9 @@ class ToolLayers:
 
     def present(self, ctx: Context, mode: PresentationMode) -> Effect:
         """Set the presentation of ``ctx``'s scope."""
+        if mode not in PRESENTATION_MODES:
+            modes = ", ".join(PRESENTATION_MODES)
+            raise ToolRegistrationError(f"tools are presented as one of {modes}, not as {mode!r}")
         scope = scope_of(ctx)
         if scope is None:
             raise ToolRegistrationError(
@@ -152,14 +182,17 @@ class ToolLayers:
 
     def find(self, name: str, scope: object | None) -> Registered | None:
         """The registration that a scope sees under a name."""
-        if scope is None:
+        if name == RESERVED_TOOL_NAME:
+            return self.transport(scope)
+        chain = self._layers.chain_layers(scope)
+        if not chain:
             return self._layers.global_.tools.get(name)
         own = self._layers.peek(scope)
         if own is not None and (found := own.tools.get(name)) is not None:
             return found
         found = None
         admitted = True
-        for layer in self._layers.chain_layers(scope):
+        for layer in chain:
             if layer is not own and (nearer := layer.tools.get(name)) is not None:
                 found = nearer
             admitted = admitted and _admits(layer, name)
@@ -175,8 +208,7 @@ class ToolLayers:
     def visible_entries(self, scope: object | None) -> dict[str, Registered]:
         """The registration of every tool that a scope sees, in no particular order."""
         seen = self._inherited(scope)
-        if scope is not None:
-            chain = list(self._layers.chain_layers(scope))
+        if chain := self._layers.chain_layers(scope):
             seen = {
                 name: entry
                 for name, entry in seen.items()
@@ -184,6 +216,8 @@ class ToolLayers:
             }
             if (own := self._layers.peek(scope)) is not None:
                 seen.update(own.tools.entries())
+        if (run_code := self.transport(scope)) is not None:
+            seen[RESERVED_TOOL_NAME] = run_code
         return seen
 
     def known_names(self, scope: object | None) -> tuple[str, ...]:
@@ -251,18 +285,59 @@ def check_definition(definition: ToolDefinition) -> None:
         raise ToolRegistrationError("a tool needs a name that is text")
     if name == RESERVED_TOOL_NAME:
         raise ToolRegistrationError(f"the tool name {name!r} is reserved")
-    if not callable(getattr(output, "render", None)):
-        raise ToolRegistrationError(f"tool {name!r}: output.render must be callable")
-    if output.presentation_meta is not None and not callable(output.presentation_meta):
-        raise ToolRegistrationError(f"tool {name!r}: output.presentation_meta must be callable")
+    if not isinstance(definition.description, str):
+        raise ToolRegistrationError(f"tool {name!r}: description must be text")
+    _check_parameters(definition)
+    if not callable(definition.execute):
+        raise ToolRegistrationError(f"tool {name!r}: execute must be callable")
+    optional = {key: getattr(definition, key) for key in _OPTIONAL_CALLBACKS}
+    optional["output.presentation_meta"] = getattr(output, "presentation_meta", None)
+    given = {key: callback for key, callback in optional.items() if callback is not None}
+    check_callbacks(name, {"output.render": getattr(output, "render", None), **given})
     timeout = definition.timeout_s
     if timeout is not None and not (
-        isinstance(timeout, int | float) and isfinite(timeout) and timeout > 0
+        isinstance(timeout, int | float) and 0 < timeout <= float_info.max
     ):
         raise ToolRegistrationError(
             f"tool {name!r}: timeout_s must be a positive finite number, got {timeout!r}"
         )
-    assert_supported_json_schema(output.schema)
+    if definition.cancel not in get_args(CancelStyle):
+        raise ToolRegistrationError(
+            f"tool {name!r}: cancel must be 'task' or 'signal', got {definition.cancel!r}"
+        )
+    try:
+        assert_supported_json_schema(output.schema)
+    except JsonSchemaError as error:
+        raise JsonSchemaError(error.violations, of=f"output of tool {name!r}") from None
+
+
+def _schema_of(definition: ToolDefinition) -> ToolSchema:
+    schema = {
+        "name": definition.name,
+        "description": definition.description,
+        "parameters": snapshot(definition.parameters),
+    }
+    return cast("ToolSchema", FrozenDict(schema))
+
+
+def _check_parameters(definition: ToolDefinition) -> None:
+    # One schema that cannot be sent would fail every request of every agent that sees the tool.
+    try:
+        parameters = snapshot(definition.parameters)
+    except NotLossless as error:
+        raise ToolRegistrationError(
+            f"tool {definition.name!r}: its parameter schema is not lossless JSON at "
+            f"{error.path}: {error.problem}"
+        ) from error
+    if not isinstance(parameters, dict):
+        raise ToolRegistrationError(
+            f"tool {definition.name!r}: its parameter schema must be a JSON object"
+        )
+    if (kind := parameters.get("type", "object")) != "object":
+        raise ToolRegistrationError(
+            f"tool {definition.name!r}: its parameter schema must have the type 'object', "
+            f"got {kind!r}: parameters have names"
+        )
 
 
 def _admits(layer: Layer, name: str) -> bool:

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dsh.base.json import NotLossless, snapshot
 from dsh.execution.prompt.service import AssembleContext, SystemPrompt, ToolContribution
 from dsh.execution.tools.bodies import Bodies
 from dsh.execution.tools.call import Call
+from dsh.execution.tools.code.mode import CodeMode
 from dsh.execution.tools.events import TOOLS_CHANGE, ToolsChanged
 from dsh.execution.tools.holds import Holds
 from dsh.execution.tools.pipeline import Pipeline
 from dsh.execution.tools.registry import ToolLayers
+from dsh.execution.tools.resources import canonical_all
 from dsh.execution.tools.service import (
     EXCLUSIVE,
     PARALLEL,
+    RESERVED_TOOL_NAME,
     ExecutionMode,
     PresentationMode,
     Staged,
     Stray,
+    ToolArgsError,
     ToolDefinition,
     ToolExecution,
     ToolInput,
-    ToolRegistrationError,
     ToolResult,
     ToolRuntime,
 )
@@ -39,13 +42,17 @@ if TYPE_CHECKING:
     from dsh.model.llm.service import ToolSchema
 
 
+_log = logging.getLogger("dsh.tools")
+
+
 class ToolsConfig(BaseModel):
     """How tools are presented and how long they may take to stop."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     mode: PresentationMode = "native"
-    """How tools reach the model; only ``native`` is built yet."""
+    """How tools reach the model where no scope says otherwise; ``code`` and ``both`` need a code
+    runtime."""
     max_parallel_sub_calls: int = Field(default=10, ge=1, alias="maxParallelSubCalls")
     """How many calls one program of Code Mode may overlap."""
     grace_ms: float = Field(default=2000, ge=0, alias="graceMs", allow_inf_nan=False)
@@ -63,16 +70,21 @@ class LayeredToolRuntime(ToolRuntime):
     def __init__(self, ctx: Context, config: ToolsConfig | None = None) -> None:
         super().__init__(ctx, config)
         self._config = config or ToolsConfig()
-        _check_mode(self._config.mode)
         self._layers = ToolLayers(self._announce)
         self._bodies = Bodies(self._config.grace_ms / 1000)
         self._holds = Holds(self._layers)
-        self._pipeline = Pipeline(ctx, self._layers, self._bodies, self._holds)
+        config = self._config
+        self._code = CodeMode(ctx, self, self._layers, config.mode, config.max_parallel_sub_calls)
+        self._layers.transport = self._code.transport
+        self._pipeline = Pipeline(
+            ctx, self._layers, self._bodies, self._holds, is_collapsed=self._code.is_collapsed
+        )
 
     @asynccontextmanager
     async def start(self) -> AsyncIterator[None]:
         """Contribute the schemas to prompts; when unloading, wait for bodies that still run."""
         self.ctx.require(SystemPrompt).tools(self._contribution)
+        self._code.contribute()
         yield
         await self._bodies.join(self._config.stray_join_ms / 1000)
 
@@ -92,7 +104,6 @@ class LayeredToolRuntime(ToolRuntime):
 
     def present_as(self, mode: PresentationMode) -> Effect:
         """See `ToolRuntime.present_as`."""
-        _check_mode(mode)
         return self._layers.present(self.caller, mode)
 
     def get(self, name: str, scope: object | None = None) -> ToolDefinition | None:
@@ -101,7 +112,8 @@ class LayeredToolRuntime(ToolRuntime):
 
     def schemas(self, scope: object | None = None) -> list[ToolSchema]:
         """See `ToolRuntime.schemas`."""
-        return [_schema_of(definition) for definition in self._layers.visible(scope).values()]
+        seen = self._layers.visible_entries(scope)
+        return [seen[name].schema for name in sorted(seen)]
 
     def hold(
         self, names: Iterable[str], *, scope: object | None = None, owner: Fiber | None = None
@@ -121,10 +133,18 @@ class LayeredToolRuntime(ToolRuntime):
         if definition is None or definition.is_concurrency_safe is None:
             return EXCLUSIVE
         try:
-            safe = definition.is_concurrency_safe(input.arguments)
-        except Exception:
+            if definition.is_concurrency_safe(input.arguments) is not True:
+                return EXCLUSIVE
+            if definition.resources is None:
+                return PARALLEL
+            folder = None if input.agent is None else input.agent.session.header.get("cwd")
+            used = canonical_all(definition.resources(input.arguments), folder)
+            return ExecutionMode("parallel", used)
+        except ToolArgsError:
             return EXCLUSIVE
-        return PARALLEL if safe is True else EXCLUSIVE
+        except Exception:
+            _log.warning("a call of tool %r runs alone", input.name, exc_info=True)
+            return EXCLUSIVE
 
     async def execute(self, input: ToolInput) -> ToolResult:
         """See `ToolRuntime.execute`."""
@@ -160,11 +180,20 @@ class LayeredToolRuntime(ToolRuntime):
         return self._bodies.strays()
 
     def _announce(self) -> None:
+        self._code.forget()
         self.ctx.emit(TOOLS_CHANGE, ToolsChanged())
 
     def _contribution(self, context: AssembleContext) -> ToolContribution:
+        schemas = self.schemas(context.scope)
+        mode = self._code.of(context.scope)
+        if mode == "code":
+            # A native name in the order of tools would stand for a schema that nobody gets.
+            only = tuple(each for each in schemas if each["name"] == RESERVED_TOOL_NAME)
+            return ToolContribution(only, (RESERVED_TOOL_NAME,))
         names = self._layers.known_names(context.scope)
-        return ToolContribution(tuple(self.schemas(context.scope)), names)
+        return ToolContribution(
+            tuple(schemas), names if mode == "native" else (*names, RESERVED_TOOL_NAME)
+        )
 
 
 plugin = LayeredToolRuntime
@@ -174,25 +203,3 @@ def _own(staged: Staged) -> Call:
     if not isinstance(staged, Call):
         raise TypeError(f"expected a call that this runtime prepared, got {type(staged).__name__}")
     return staged
-
-
-def _check_mode(mode: PresentationMode) -> None:
-    if mode != "native":
-        raise ToolRegistrationError(
-            f"tools cannot be presented as {mode!r}: Code Mode is not built yet; use 'native'"
-        )
-
-
-def _schema_of(definition: ToolDefinition) -> ToolSchema:
-    try:
-        parameters = snapshot(definition.parameters)
-    except NotLossless as error:
-        raise ToolRegistrationError(
-            f"tool {definition.name!r}: its parameter schema is not lossless JSON at "
-            f"{error.path}: {error.problem}"
-        ) from error
-    return {
-        "name": definition.name,
-        "description": definition.description,
-        "parameters": parameters,
-    }

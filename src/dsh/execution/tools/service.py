@@ -6,17 +6,23 @@ provider is `dsh.execution.tools.runtime`; authors usually start at `dsh.executi
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
-from dsh.base.errors import DshError, message_of
-from dsh.base.json import JsonObject, JsonValue, freeze, loads
+from dsh.base.json import JsonObject, JsonValue
 from dsh.base.signal import AbortSignal
 from dsh.base.values import value
+from dsh.execution.tools.contexts import context_of
+from dsh.execution.tools.errors import JsonSchemaError as JsonSchemaError
+from dsh.execution.tools.errors import ToolArgsError as ToolArgsError
+from dsh.execution.tools.errors import ToolNotFound as ToolNotFound
+from dsh.execution.tools.errors import ToolOutputError as ToolOutputError
+from dsh.execution.tools.errors import ToolRegistrationError as ToolRegistrationError
+from dsh.execution.tools.errors import ToolUnloaded as ToolUnloaded
+from dsh.execution.tools.raw import parse_call as parse_call
 from dsh.kernel import Effect, Service
 from dsh.model.messages import CallId, ContentBlock, UserMessage
 
@@ -50,86 +56,11 @@ set; for bodies that tear down by themselves and would be hurt by a ``CancelledE
 PresentationMode: TypeAlias = Literal["native", "code", "both"]
 """How tools reach the model: as schemas, through ``run_code`` only, or both."""
 
+PRESENTATION_MODES: tuple[PresentationMode, ...] = get_args(PresentationMode)
+"""Every mode."""
+
 ToolArguments: TypeAlias = Any
 """What a body takes: the frozen JSON of the call, or what ``parse_arguments`` made of it."""
-
-
-_NAME_SHOWN = 200
-_BRACKETS_OF_NO_CONCERN = 500
-
-
-class ToolNotFound(DshError, LookupError):
-    """A call names a tool that its caller cannot see."""
-
-    code = "UNKNOWN_TOOL"
-
-    def __init__(self, tool: str, *, nearest: str | None = None) -> None:
-        hint = f"; did you mean {nearest!r}?" if nearest else ""
-        shown = tool if len(tool) <= _NAME_SHOWN else f"{tool[:_NAME_SHOWN]}..."
-        super().__init__(f"unknown tool {shown!r}{hint}")
-        self.tool, self.nearest = tool, nearest
-
-
-class ToolUnloaded(DshError, LookupError):
-    """The plugin of a tool went away under a call of a step that counted on it.
-
-    Attributes:
-        started: Whether the body had been invoked, and may have done part of its work.
-    """
-
-    code = "TOOL_UNLOADED"
-
-    def __init__(self, tool: str, *, cause: BaseException | None = None) -> None:
-        if cause is None:
-            text = "before this call could start, so nothing was done; call it again if it is back"
-        else:
-            text = (
-                "while this call ran, so it may have done part of its work; look at the state "
-                f"before repeating it ({message_of(cause)})"
-            )
-        super().__init__(f"tool {tool!r} was unloaded {text}")
-        self.tool, self.started = tool, cause is not None
-
-
-class ToolArgsError(DshError, ValueError):
-    """The arguments of a call do not fit the tool; its body was not run.
-
-    Attributes:
-        violations: One sentence each, naming the parameter and what was expected.
-    """
-
-    code = "INVALID_ARGS"
-
-    def __init__(self, violations: Sequence[str], *, tool: str | None = None) -> None:
-        subject = f"tool {tool!r} was not run: its arguments are invalid" if tool else ""
-        super().__init__("\n- ".join([subject, *violations]) if subject else "; ".join(violations))
-        self.violations, self.tool = tuple(violations), tool
-
-
-class ToolOutputError(DshError, ValueError):
-    """A body returned a value that does not fit the output its tool declares."""
-
-    code = "INVALID_TOOL_OUTPUT"
-
-    def __init__(self, violations: Sequence[str], *, tool: str) -> None:
-        super().__init__(f"tool {tool!r} returned an invalid value: " + "; ".join(violations))
-        self.violations, self.tool = tuple(violations), tool
-
-
-class JsonSchemaError(DshError, ValueError):
-    """A schema says something that the supported subset of JSON Schema cannot."""
-
-    code = "UNSUPPORTED_SCHEMA"
-
-    def __init__(self, violations: Sequence[str]) -> None:
-        super().__init__("unsupported JSON schema: " + "; ".join(violations))
-        self.violations = tuple(violations)
-
-
-class ToolRegistrationError(DshError, ValueError):
-    """A tool, restriction, guard or presentation cannot be registered as given."""
-
-    code = "INVALID_TOOL"
 
 
 @value
@@ -178,51 +109,30 @@ class ToolDefinition:
     cancel: CancelStyle = "task"
     is_concurrency_safe: Callable[[JsonValue], bool] | None = None
     """Exactly ``True`` lets this call overlap with other such calls. Pure and synchronous."""
+    resources: Callable[[JsonValue], Iterable[Resource | str]] | None = None
+    """What a call that may overlap touches: calls on one resource keep their order. Synchronous.
+
+    A plain string stands for exclusive use; a ``file:`` path may be relative to the session's
+    folder."""
+    polls: Callable[[JsonValue], bool] | None = None
+    """Exactly ``True`` says that a call only waits for something outside, so that repeating it is
+    patience. Pure and synchronous."""
     finalize_content: (
         Callable[[ToolExecution, ToolResult], Sequence[ContentBlock] | None] | None
     ) = None
     """Last word on the content of every outcome; ``None`` keeps it. Called once per call."""
-    present_call: Callable[[JsonValue], JsonObject | None] | None = None
-    """View of a call for user interfaces. Pure; ``None`` means the generic view."""
-    present_result: Callable[[JsonValue, ToolResultFacts], JsonObject | None] | None = None
-    """View of a result for user interfaces. Pure; ``None`` means the generic view."""
+    present_call: Callable[[JsonValue], Mapping[str, object] | None] | None = None
+    """View of a call, see `dsh.execution.tools.views`. Pure; ``None`` means the generic view."""
+    present_result: Callable[[JsonValue, ToolResultFacts], Mapping[str, object] | None] | None = (
+        None
+    )
+    """View of a result, likewise. Pure; interfaces go through ``call_view``, ``result_view``."""
 
 
 class ExecutionToken:
     """Identity of one call; compared by ``is`` and without content."""
 
     __slots__ = ("__weakref__",)
-
-
-def parse_call(raw: str) -> JsonValue:
-    """Turn the raw arguments of a model's call into what `ToolInput.arguments` takes.
-
-    No text at all means no arguments. Text that cannot be read, that is nested without measure or
-    that holds a JSON string, stays the raw text, so that the runtime can tell the model what is
-    wrong with it.
-    """
-    if not raw or raw.isspace():
-        return freeze({})  # type: ignore[no-any-return]  # freeze keeps the JSON shape
-    if _is_too_deep(raw):
-        return raw
-    try:
-        value: JsonValue = freeze(loads(raw))
-    except (ValueError, RecursionError):
-        return raw
-    return raw if isinstance(value, str) else value
-
-
-def _is_too_deep(raw: str) -> bool:
-    # Our own parser reads any depth, but a megabyte of brackets would hold up the loop for seconds.
-    if raw.count("[") + raw.count("{") < _BRACKETS_OF_NO_CONCERN:
-        return False
-    try:
-        json.loads(raw)
-    except RecursionError:
-        return True
-    except ValueError:
-        pass
-    return False
 
 
 @value
@@ -269,8 +179,12 @@ class ToolRunContext(ToolExecution):
 
         Messages are kept in order, also when the call fails or is cancelled; a blocking
         post-execute decision drops them.
+
+        Raises:
+            TypeError: it is no user message.
+            NotLossless: it is not JSON.
         """
-        self._deferred.append(message)
+        self._deferred.append(context_of(message))
 
     def conclude_turn(self) -> None:
         """End the turn after this step. Only counts when the call succeeds in the end."""
@@ -321,10 +235,23 @@ ToolResult: TypeAlias = ToolSuccess | ToolFailure
 
 
 @value
+class Resource:
+    """Something outside of a call that it uses: a file, a terminal."""
+
+    key: str
+    """``kind:name``, such as ``file:/work/a.py`` or ``terminal:1``. A name that is an absolute path
+    stands for everything below it too."""
+    shared: bool = False
+    """Whether others that only share it may use it at the same time."""
+
+
+@value
 class ExecutionMode:
     """How a call may be scheduled; a tagged value, so that finer kinds can join."""
 
     kind: Literal["parallel", "exclusive"]
+    resources: tuple[Resource, ...] = ()
+    """Of a parallel call: it waits for earlier calls that use one of them in a conflicting way."""
 
 
 PARALLEL = ExecutionMode("parallel")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import Any, cast
 
 from dsh.base.json import FrozenDict, FrozenList
@@ -110,7 +109,7 @@ class _Findings:
         self.described: _Made = {}
 
     def read(self, messages: Sequence[Message]) -> None:
-        for position, message in enumerate(islice(messages, self.seen, None), self.seen):
+        for position, message in enumerate(messages[self.seen :], self.seen):
             source = message["source"]
             if "replayState" in source:
                 self.replays.setdefault(str(source.get("provider")), []).append(position)

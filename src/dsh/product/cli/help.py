@@ -29,7 +29,8 @@ commands:
 _TAIL = """\
 
 Files live in $DSH_HOME (~/.dsh when it is not set). DSH_PERMISSION_MODE chooses what agents may
-do: read-only, workspace-write or danger-full-access.
+do: read-only, workspace-write or danger-full-access. DSH_TOOLS_MODE chooses how they call their
+tools: native (one by one), code (from programs that they write) or both.
 """
 _FIRST = ("demo", "doctor", "tree", "profile", "plugin", "credentials", "sessions")
 """Commands in the order in which a new user comes to need them; others follow by name."""

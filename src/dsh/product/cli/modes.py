@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 PERMISSION_MODES = ("read-only", "workspace-write", "danger-full-access")
 """What ``DSH_PERMISSION_MODE`` may say."""
 
-TOOLS_MODES = ("native",)
-"""What ``DSH_TOOLS_MODE`` may say; Code Mode is not built yet."""
+TOOLS_MODES = ("native", "code", "both")
+"""What ``DSH_TOOLS_MODE`` may say."""
 
 
 def mode_problem(environment: LaunchEnvironment) -> str | None:
@@ -22,6 +22,6 @@ def mode_problem(environment: LaunchEnvironment) -> str | None:
             continue
         from dsh.base.text import did_you_mean
 
-        wanted = f"one of {', '.join(modes)}" if len(modes) > 1 else f"{modes[0]} in this version"
-        return f"{name} must be {wanted}, got {mode!r}{did_you_mean(mode, modes)}"
+        wanted = ", ".join(modes)
+        return f"{name} must be one of {wanted}, got {mode!r}{did_you_mean(mode, modes)}"
     return None

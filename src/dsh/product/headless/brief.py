@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from dsh.execution.tools.service import ToolResultFacts, parse_call
+from dsh.execution.tools.views import call_view, result_view
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,9 +25,7 @@ def brief_call(tool: ToolDefinition | None, arguments: str) -> str:
             if isinstance(value := parsed.get(key), str):
                 return _one_line(value)
         if tool is not None and tool.present_call is not None:
-            view = tool.present_call(parsed)
-            if view is not None and isinstance(title := view.get("title"), str):
-                return _one_line(title)
+            return _one_line(call_view(tool, parsed)["title"])
     return _one_line(parsed if isinstance(parsed, str) else json.dumps(parsed))
 
 
@@ -35,11 +34,10 @@ def brief_result(tool: ToolDefinition | None, arguments: str, data: Mapping[str,
     block = data["message"]["content"][0]
     text = "\n".join(part["text"] for part in block["content"] if part["type"] == "text")
     failed = bool(block.get("isError"))
-    if tool is not None and tool.present_result is not None and not failed:
+    if not failed:
         facts = ToolResultFacts(content=block["content"], is_error=False, meta=data.get("meta"))
-        view = tool.present_result(parse_call(arguments), facts)
-        describe = _VIEWS.get(str(view.get("card"))) if view is not None else None
-        if view is not None and describe is not None:
+        view = result_view(tool, parse_call(arguments), facts)
+        if (describe := _VIEWS.get(view["card"])) is not None:
             return _one_line(describe(view, text))
     return _one_line(_first_line(text))
 

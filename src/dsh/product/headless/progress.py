@@ -39,7 +39,7 @@ class Progress:
             handler(self, cast("Mapping[str, Any]", event["data"]))
 
     def summary(self, result: Mapping[str, Any]) -> None:
-        """Tell what the run took: session, model, tokens, time."""
+        """Tell what the run took: session, model, tokens, time, and the cost when it is known."""
         usage = result["usage"]
         read = sum(
             usage.get(part, 0) for part in ("inputTokens", "cacheReadTokens", "cacheWriteTokens")
@@ -51,6 +51,8 @@ class Progress:
             f"{result['steps']} steps",
             f"{result['durationMs'] / 1000:.1f} s",
         ]
+        if cost := result.get("cost"):
+            parts.append(f"{cost['amount']:,.4f} {cost['currency']}")
         self._print(" · ".join(parts), style="dim")
 
     def _message(self, data: Mapping[str, Any]) -> None:
@@ -79,7 +81,9 @@ class Progress:
     def _turn_end(self, data: Mapping[str, Any]) -> None:
         reason = data["reason"]
         if reason["kind"] not in ("completed", "error"):
-            self._print(f"  turn ended: {reason['kind']}", style="yellow")
+            code = (reason.get("reason") or {}).get("code")
+            why = f" ({code})" if code else ""
+            self._print(f"  turn ended: {reason['kind']}{why}", style="yellow")
 
     def _print(self, text: str, *, tail: str = "", style: str | None = None) -> None:
         from rich.text import Text

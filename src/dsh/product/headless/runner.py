@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from dsh.base.clock import SYSTEM_CLOCK
 from dsh.base.errors import DshError, error_chain
 from dsh.base.names import camel
+from dsh.control.budgets.service import Budgets
 from dsh.control.default_model.service import AgentDefaultModel
 from dsh.execution.agent.service import (
     USER_CANCEL,
@@ -152,6 +153,10 @@ class HeadlessRun:
         self._output.bind(agent, self._service(ToolRuntime))
         self._output.begin(agent.session.header)
         self._ctx.on(SESSION_EVENT, lambda said: self._hear(agent, said))
+        session = agent.session
+        for event in session.events[session.first_live_seq :]:
+            # What plugins wrote down when the session came up.
+            self._hear(agent, SessionEventAppended(session, event))
         agent.followup(create_user_message(self._task))
         await agent.when_idle()
         await self._flush(agent)
@@ -159,6 +164,7 @@ class HeadlessRun:
             session_id=agent.id,
             duration_ms=SYSTEM_CLOCK.now_ms() - started_ms,
             cwd=agent.session.header.get("cwd"),
+            cost=self._fold.cost(self._ctx.get(Budgets)),
         )
         self._output.end(self._fold, result)
         self._idle.set()

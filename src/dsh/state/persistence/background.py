@@ -103,15 +103,15 @@ class Chains:
             operation: The work.
             unclaimed: Gets the result when the caller was cancelled meanwhile.
         """
-        turn = _Turn(operation, self._tails.get(key))
+        turn = _Turn(operation, self._tails.get(key), unclaimed)
         task = self._tails[key] = self._tasks.start(turn.run(), f"session-log:{key}")
         task.add_done_callback(lambda done: self._leave(key, done))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             turn.abandoned = True
-            if unclaimed is not None:
-                task.add_done_callback(lambda done: _hand_over(done, unclaimed))
+            if task.done() and not task.cancelled() and task.exception() is None:
+                turn.hand_over(task.result())
             raise
 
     def _leave(self, key: str, task: asyncio.Task[Any]) -> None:
@@ -120,14 +120,18 @@ class Chains:
 
 
 class _Turn:
-    """One operation in the queue."""
+    """One operation in the queue; what nobody takes is handed over before the next one begins."""
 
     def __init__(
-        self, operation: Callable[[], Awaitable[Any]], before: asyncio.Task[Any] | None
+        self,
+        operation: Callable[[], Awaitable[Any]],
+        before: asyncio.Task[Any] | None,
+        unclaimed: Callable[[Any], object] | None,
     ) -> None:
         self.abandoned = False
         self._operation = operation
         self._before = before
+        self._unclaimed = unclaimed
 
     async def run(self) -> Any:
         if self._before is not None and not self._before.done():
@@ -135,9 +139,11 @@ class _Turn:
         self._before = None
         if self.abandoned:
             raise asyncio.CancelledError
-        return await self._operation()
+        result = await self._operation()
+        if self.abandoned:
+            self.hand_over(result)
+        return result
 
-
-def _hand_over(task: asyncio.Task[Any], receiver: Callable[[Any], object]) -> None:
-    if not task.cancelled() and task.exception() is None:
-        receiver(task.result())
+    def hand_over(self, result: Any) -> None:
+        if self._unclaimed is not None:
+            self._unclaimed(result)

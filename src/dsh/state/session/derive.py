@@ -49,8 +49,9 @@ class MessageDerivation:
             self._generation = self._surface.replace_generation
             self._messages, self._seen = [], 0
         if self._seen < len(self._surface):
-            nodes = self._surface.nodes
-            derived = (derive_event_message(self._log[seq]) for seq in nodes[self._seen :])
-            self._messages += [message for message in derived if message is not None]
-            self._seen = len(nodes)
+            fresh = [
+                derive_event_message(self._log[seq]) for seq in self._surface.since(self._seen)
+            ]
+            self._messages += [message for message in fresh if message is not None]
+            self._seen = len(self._surface)
         return list(self._messages)

@@ -56,3 +56,25 @@ class EventLog(Sequence["SessionEvent"]):
 
     def __repr__(self) -> str:
         return f"<{self._length} events>"
+
+
+def without_settled_chunks(events: EventLog, start: int) -> list[SessionEvent]:
+    """Return the events from ``start`` on, without the chunks that became a message.
+
+    For folds that run beside a live session: most of a log is chunks, and what a message was made
+    of is in the message. Chunks of an attempt that no message came of are there.
+    """
+    log = events._log
+    found: list[SessionEvent] = []
+    index = len(events) - 1
+    while index >= start:
+        event = log[index]
+        found.append(event)
+        index -= 1
+        if event["type"] == "assistant/message" and (seqs := event.get("sourceEventSeqs")):
+            first, last = seqs[0], seqs[-1]
+            # Other events may stand between the chunks; then they are passed one by one.
+            if last == index and last - first == len(seqs) - 1:
+                index = first - 1
+    found.reverse()
+    return found

@@ -98,6 +98,10 @@ class SurfaceManager:
     def __len__(self) -> int:
         return len(self._nodes)
 
+    def since(self, position: int) -> list[int]:
+        """The nodes from a position on; what came before costs nothing."""
+        return self._nodes[position:]
+
     def plan(self, event: Mapping[str, Any]) -> SurfacePlan | None:
         """Check one candidate against the surface; change nothing.
 
