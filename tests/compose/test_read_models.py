@@ -136,7 +136,7 @@ async def test_in_the_web_app_states_are_kept_and_feedback_is_taken(house: House
         await kept.wait()
     snapshot = house.root.require(ProjectionCache).cached_snapshot(agent.session.header)
     assert snapshot is not None
-    assert snapshot["values"].keys() == {"title", "sessionStats", "permissions"}
+    assert snapshot["values"].keys() == {"title", "sessionStats", "permissions", "todos"}
     replies = [e for e in agent.session.events if e["type"] == "assistant/message"]
     data: Any = replies[0]["data"]
     done = await house.root.require(MessageFeedback).put(

@@ -99,7 +99,7 @@ def test_both_offers_the_tools_and_programs(home: Home, provide: Callable[..., P
     ran = home.headless("go")
     assert (ran.code, ran.out) == (0, "Changed a.txt.\n")
     assert names_of(provider) == [
-        "bash", "edit", "glob", "grep", "read", "run_code", "write",
+        "bash", "edit", "glob", "grep", "read", "run_code", "todo_write", "write",
     ]  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def test_requests_carry_stable_tools_and_a_prefix_that_only_grows(
     bodies = [request["body"] for request in provider.requests()]
     assert len(bodies) == 4
     names = [tool["function"]["name"] for tool in bodies[0]["tools"]]
-    assert names == sorted(names) == ["bash", "edit", "glob", "grep", "read", "write"]
+    assert names == sorted(names) == ["bash", "edit", "glob", "grep", "read", "todo_write", "write"]
     assert all(body["tools"] == bodies[0]["tools"] for body in bodies)
     for earlier, later in pairwise(bodies):
         assert later["messages"][: len(earlier["messages"])] == earlier["messages"]

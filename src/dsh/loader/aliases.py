@@ -70,6 +70,7 @@ ALIASES: Final[dict[str, str]] = {
         "dsh-tool-fs": "dsh.capability.fs.tools",
         "dsh-tool-fs-search": "dsh.capability.search.tools",
         "dsh-tool-session-query": "dsh.capability.session_query.tools",
+        "dsh-tool-todo": "dsh.capability.todo.tool_todo",
         "dsh-tools": "dsh.execution.tools.runtime",
         "dsh-user-approval": "dsh.control.approval.policy",
         "dsh-user-questions": "dsh.control.questions.runtime",
@@ -98,7 +99,7 @@ _UNSERVED: Final[dict[str, str]] = {
         terminal-bash time-context token-meter tool-agent-team tool-bash-persistent
         tool-cordis tool-goal tool-jobs tool-lsp tool-ralph tool-skill
         tool-str-replace-editor tool-subagent tool-subagent-control
-        tool-subagent-control/list-agents tool-subagent-report tool-terminal tool-todo tool-web
+        tool-subagent-control/list-agents tool-subagent-report tool-terminal tool-web
         tool-workflow web web-fetch-http web-search-deepseek web-search-exa
         web-search-perplexity workflow-worker-thread workspace
     """,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import threading
 from pathlib import Path
 
@@ -87,8 +89,11 @@ def test_readers_always_find_a_whole_generation(tmp_path: Path) -> None:
     assert seen
 
 
-def test_a_waiting_command_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_waiting_command_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site, inside, done = Site(tmp_path), threading.Event(), threading.Event()
+    # Unlike what pytest captures, this may be read while another thread writes it.
+    said = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", said)
 
     def hold() -> None:
         with site.locked():
@@ -106,7 +111,7 @@ def test_a_waiting_command_says_so(tmp_path: Path, capsys: pytest.CaptureFixture
 
     follower = threading.Thread(target=follow)
     follower.start()
-    while "waiting for another" not in capsys.readouterr().err:
+    while "waiting for another" not in said.getvalue():
         assert follower.is_alive()
     order.append("first")
     done.set()
