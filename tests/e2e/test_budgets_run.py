@@ -68,6 +68,19 @@ def test_a_reached_budget_is_told_and_a_resume_with_more_goes_on(
     assert len(provider.requests()) == 3
 
 
+def test_the_result_of_a_stopped_run_is_the_last_line_of_the_stream(
+    home: Home, provide: Callable[..., Provider]
+) -> None:
+    provide(looks(9))
+    few = patch(home, session={"steps": 3})  # the third equal call leaves a notice in the inbox
+
+    ran = home.run(*few, "--profile", "headless", "--output-format", "stream-json", "look")
+
+    kinds = [json.loads(line)["type"] for line in ran.out.splitlines()]
+    assert kinds[-1] == "result"
+    assert home.log().events[-1]["type"] == "agent/inbox/spliced"
+
+
 def test_a_limit_of_money_without_a_price_asks_no_model(
     home: Home, provide: Callable[..., Provider]
 ) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 
 import pytest
-from pydantic import BaseModel, PositiveInt, TypeAdapter
+from pydantic import BaseModel, PositiveInt, TypeAdapter, field_validator
 
 from dsh import kernel
 from dsh.kernel import Context, ValidationError, plugin, validate_config
@@ -47,6 +47,22 @@ def test_pydantic_model_gives_its_instance_and_names_each_issue() -> None:
     assert "(at inner.a)" in str(caught.value)
     assert isinstance(caught.value, TypeError)
     assert caught.value.code == "VALIDATION"
+
+
+def test_the_words_of_a_models_own_validator_are_kept_as_they_are() -> None:
+    class Even(BaseModel):
+        count: int
+
+        @field_validator("count")
+        @classmethod
+        def _is_even(cls, count: int) -> int:
+            if count % 2:
+                raise ValueError("expected an even number")
+            return count
+
+    with pytest.raises(ValidationError) as caught:
+        validate_config(Even, {"count": 1})
+    assert caught.value.issues == (("expected an even number", "count"),)
 
 
 def test_no_config_is_an_empty_mapping_for_models() -> None:

@@ -107,9 +107,14 @@ def _issues(error: Exception) -> list[tuple[str, str]]:
     errors = getattr(error, "errors", None)
     if callable(errors):
         try:
-            found = [(str(item["msg"]), ".".join(map(str, item["loc"]))) for item in errors()]
+            found = [(_message(item), ".".join(map(str, item["loc"]))) for item in errors()]
         except Exception:
             found = []
         if found:
             return found
     return [(str(error) or type(error).__name__, "")]
+
+
+def _message(item: Mapping[str, Any]) -> str:
+    # What a validator of ours raises says all there is; pydantic's mark before it is no news.
+    return str(item["msg"]).removeprefix("Value error, ")

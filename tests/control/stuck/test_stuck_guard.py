@@ -98,6 +98,7 @@ async def test_a_model_that_always_repeats_is_told_and_then_stopped(loop: Loop) 
     assert end["reason"]["kind"] == "hook"
     assert end["reason"]["code"] == "STUCK_REPEAT"
     assert "8 times in a row" in end["reason"]["reason"]
+    assert end["reason"]["reason"].endswith("then tell it how to go on")
 
 
 async def test_the_model_sees_the_nudge_in_its_next_request(loop: Loop) -> None:

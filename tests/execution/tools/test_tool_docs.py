@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tool_harness import Harness, text
 
-from dsh.execution.tools import events, service, views
+from dsh.execution.tools import bodies, events, service, views
 from dsh.execution.tools.author import define_tool
 from dsh.execution.tools.runtime import ToolsConfig
 from dsh.kernel import Emit, Waterfall
@@ -63,7 +63,8 @@ def test_every_event_is_on_the_page() -> None:
 
 
 def test_every_code_is_one_that_calls_have() -> None:
-    errors = {getattr(each, "code", None) for each in vars(service).values()}
+    declared = [*vars(service).values(), *vars(bodies).values()]
+    errors = {getattr(each, "code", None) for each in declared}
     errors |= {service.ABORTED, service.ABORTED_BEFORE_DISPATCH, service.TOOL_TIMEOUT}
     assert cells("code") <= errors
 

@@ -368,6 +368,7 @@ def test_commands_that_nothing_confines_are_a_warning(person: Person) -> None:
     person.env["DSH_PERMISSION_MODE"] = "danger-full-access"
     report = person.json("doctor", "--profile", "headless", "--json")
     assert "workspace-write" in one(report, "warning", "not confined")
+    assert not [each for each in found(report, "ok") if "are confined" in each]
 
 
 def test_a_plugin_that_blocks_everything_still_leaves_a_report(person: Person) -> None:

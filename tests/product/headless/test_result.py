@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
 
 from dsh.product.headless.brief import brief_call, brief_result
+from dsh.product.headless.progress import Progress
 from dsh.product.headless.result import RunFold
 
 
@@ -153,3 +155,53 @@ def test_a_result_without_a_view_is_shown_by_its_first_line() -> None:
     content = [{"type": "text", "text": "\n  one\ntwo"}]
     block = {"type": "tool-result", "toolCallId": "c", "content": content, "isError": True}
     assert brief_result(None, "{}", {"message": {"content": [block]}}) == "one"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Error: unknown tool 'x'", "unknown tool 'x'"),
+        (
+            "Error: arguments are invalid\n- missing a\n- missing b",
+            "arguments are invalid: missing a",
+        ),
+        (
+            (
+                "Error: the program failed (exception): Traceback (most recent call last):\n"
+                '  File "<program>"\nZeroDivisionError: division by zero\n\nIt had printed:\nx'
+            ),
+            "the program failed (exception): ZeroDivisionError: division by zero",
+        ),
+        ("Error: " + "x" * 200, "x" * 159 + "…"),
+        ("", ""),
+    ],
+)
+def test_a_failure_is_shown_by_what_went_wrong(text: str, shown: str) -> None:
+    content = [{"type": "text", "text": text}]
+    block = {"type": "tool-result", "toolCallId": "c", "content": content, "isError": True}
+    assert brief_result(None, "{}", {"message": {"content": [block]}}) == shown
+
+
+def progress_of(*events: Any) -> str:
+    stream = io.StringIO()
+    progress = Progress(stream)
+    for each in events:
+        progress.event(each)
+    return stream.getvalue()
+
+
+def test_who_watches_sees_that_the_model_was_told_it_is_stuck() -> None:
+    found = {"code": "STUCK_REPEAT", "count": 4}
+    shown = progress_of(
+        event("stuck/detected", action="nudge", **found),
+        event("stuck/detected", action="stop", **found),
+    )
+    assert shown == "  told that it seems stuck: STUCK_REPEAT, 4 times in a row\n"
+
+
+def test_who_watches_sees_that_nobody_could_be_asked() -> None:
+    shown = progress_of(
+        event("approval/decided", id="a", outcome="unavailable"),
+        event("approval/decided", id="b", outcome="allowed-once"),
+    )
+    assert shown == "  refused: nobody can be asked here (see DSH_PERMISSION_MODE)\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
+from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Self
 
@@ -171,5 +172,7 @@ class _Unloading:
 
 
 def _aborted(reason: object) -> CodeError:
-    detail = "" if reason is None else f": {message_of(reason)}"
+    # The cause of a cancelled turn is data of the log, and no sentence.
+    says_nothing = reason is None or isinstance(reason, Mapping)
+    detail = "" if says_nothing else f": {message_of(reason)}"
     return CodeError("abort", f"the program was aborted{detail}")

@@ -81,6 +81,10 @@ class BudgetKeeper(Budgets):
         ctx.defer(self._stop_timers, "budgets.timers")
         for agent in self._agents.all():
             self._join(agent, check=False)
+        # Whoever works has no step before it that would start its timer.
+        for member in self._members.values():
+            member.spending.catch_up()
+        self._timers.renew(self._members.values())
         ctx.on(AGENT_CREATED, self._created)
         ctx.on(AGENT_DISPOSED, self._disposed)
         ctx.on(AGENT_STATUS, self._status)

@@ -61,15 +61,16 @@ class Reached:
         if self.unpriced is not None:
             return (
                 f"{whose} may spend {amount(self.limit, self.most, self.currency)}, and the route "
-                f"{self.unpriced} has no price: add it to prices of the settings budgets, or lift "
-                f"the limit with /budget {where}money off"
+                f"{self.unpriced} has no price: add it to budgets.prices of settings.yaml, or lift "
+                f"the limit (at a prompt: /budget {where}money off)"
             )
         used = amount(self.limit, self.used, self.currency)
         most = amount(self.limit, self.most, self.currency)
         name = _WORD.get(self.limit, self.limit)
         return (
-            f"the budget of {whose} is used up: {used} of {most}; raise it with "
-            f"/budget {where}{name} <more>, or {self.scope}.{self.limit} of the settings budgets"
+            f"the budget of {whose} is used up: {used} of {most}; raise "
+            f"budgets.{self.scope}.{self.limit} in settings.yaml (at a prompt: /budget "
+            f"{where}{name} <more>), then go on"
         )
 
 

@@ -123,7 +123,8 @@ class Reminder:
         """Count a call, whatever became of it, and remind at a threshold."""
         decision = await next()
         call = event.execution
-        if call.agent is None or not self._counts(call.name):
+        # What a program repeats the model has asked for once, as the call that runs the program.
+        if call.agent is None or call.parent is not None or not self._counts(call.name):
             return decision
         run = self._runs.get(call.agent)
         if run is None:

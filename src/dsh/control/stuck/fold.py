@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from dsh.control.stuck.detector import Detector
@@ -13,6 +14,7 @@ from dsh.state.session.repair import TOOL_NOT_STARTED, TOOL_OUTCOME_UNKNOWN
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from dsh.base.json import JsonValue
     from dsh.control.stuck.detector import Thresholds
     from dsh.model.messages import UserMessage
     from dsh.state.session.session import Session
@@ -37,16 +39,25 @@ class StuckFold:
 
     The first reading begins at the last message that brought news, so it finds after a resume
     what it would have known without.
+
+    Args:
+        session: Whose log.
+        thresholds: When to act.
+        polls: Whether a call only waits for something outside; the arguments are the text of a
+            model, or the values of a program.
     """
 
-    __slots__ = ("_next", "_open", "_session", "_turn_ended", "detector")
+    __slots__ = ("_next", "_open", "_polls", "_session", "_turn_ended", "_waiting", "detector")
 
     def __init__(
-        self, session: Session, thresholds: Thresholds, polls: Callable[[str, str], bool]
+        self, session: Session, thresholds: Thresholds, polls: Callable[[str, JsonValue], bool]
     ) -> None:
         self.detector = Detector(thresholds, polls)
         self._session = session
+        self._polls = polls
         self._open: dict[str, tuple[str, str, int]] = {}
+        self._waiting: set[str] = set()
+        """Open calls whose program has made a call that only waits."""
         self._turn_ended: int | None = None
         self._next = _beginning(session)
 
@@ -73,6 +84,7 @@ class StuckFold:
     def _turn_end(self, data: Mapping[str, Any], time: int) -> None:
         self._turn_ended = time
         self._open.clear()
+        self._waiting.clear()
         if data["reason"]["kind"] == "error":
             self.detector.replied("")
 
@@ -94,15 +106,27 @@ class StuckFold:
     def _call(self, data: Mapping[str, Any], time: int) -> None:
         self._open[data["callId"]] = (data["name"], data["arguments"], time)
 
+    def _nested_result(self, data: Mapping[str, Any], time: int) -> None:
+        root = data["rootCallId"]
+        if data["isError"] or root in self._waiting:
+            return
+        if self._polls(data["name"], data["arguments"]):
+            self._waiting.add(root)
+
     def _result(self, data: Mapping[str, Any], time: int) -> None:
         message = data["message"]
-        started = self._open.pop(message["source"]["callId"], None)
+        call_id = message["source"]["callId"]
+        started = self._open.pop(call_id, None)
+        waited = call_id in self._waiting
+        self._waiting.discard(call_id)
         if started is None or ("error" in data and data["error"]["code"] in _NO_OUTCOME):
             return
         block = message["content"][0]
         tool, arguments, at = started
         failed = bool(block.get("isError"))
-        self.detector.called(tool, arguments, block["content"], failed=failed, took_ms=time - at)
+        # A program that polls is a wait, however quick it is; one that fails is none.
+        took_ms = inf if waited and not failed else time - at
+        self.detector.called(tool, arguments, block["content"], failed=failed, took_ms=took_ms)
 
 
 _HANDLERS: Final = {
@@ -111,6 +135,7 @@ _HANDLERS: Final = {
     "user/message": StuckFold._user_message,
     "assistant/message": StuckFold._reply,
     "tool/call": StuckFold._call,
+    "tool/code-dispatch": StuckFold._nested_result,
     "tool/result": StuckFold._result,
 }
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
     from typing import Self
 
+    from dsh.base.json import JsonValue
     from dsh.control.stuck.detector import Finding
     from dsh.execution.agent.service import Agent
     from dsh.kernel import Context, Next
@@ -129,12 +130,13 @@ class StuckGuard:
     def _fold(self, agent: Agent) -> StuckFold:
         tools = self._tools
 
-        def polls(tool: str, arguments: str) -> bool:
+        def polls(tool: str, arguments: JsonValue) -> bool:
             definition = tools.get(tool, agent)
             if definition is None or definition.polls is None:
                 return False
             try:
-                return definition.polls(parse_call(arguments)) is True
+                given = parse_call(arguments) if isinstance(arguments, str) else arguments
+                return definition.polls(given) is True
             except Exception as error:
                 agent.ctx.report(error, label=f"whether a call of {tool!r} polls")
                 return False
@@ -159,7 +161,8 @@ class StuckGuard:
         _put_back(event)
         reason = (
             f"the agent is stuck: {_WORDS[finding.code]}, {finding.times} times in a row (it is "
-            f"stopped at {self._thresholds.stop}): {finding.subject}"
+            f"stopped at {self._thresholds.stop}): {finding.subject}; look at what stands in its "
+            "way, then tell it how to go on"
         )
         agent.cancel({"kind": "hook", "reason": reason, "code": finding.code}, keep_inbox=True)
         _wake_for_news(agent)

@@ -20,14 +20,14 @@ from dsh.execution.tools.events import (
     TOOLS_PRE_EXECUTE,
     TOOLS_RESULT,
 )
-from dsh.execution.tools.service import ToolRuntime
+from dsh.execution.tools.service import ExecutionToken, ToolRuntime
 from dsh.kernel import INTERNAL_DISPATCH
 from dsh.state.session.events import SESSION_CREATED, SESSION_EVENT
 from dsh.state.session.nesting import BrokenInvariant
 from dsh.state.session.service import SessionStore
 
 if TYPE_CHECKING:
-    from dsh.execution.tools.service import ExecutionToken, ToolExecution
+    from dsh.execution.tools.service import ToolExecution
     from dsh.kernel import Context, Dispatching
     from dsh.state.session.events import SessionCreated, SessionEventAppended
     from dsh.state.session.session import Session
@@ -85,13 +85,16 @@ class _Stages:
 
     def __init__(self) -> None:
         self._last: WeakKeyDictionary[ExecutionToken, str] = WeakKeyDictionary()
+        self._begun = ExecutionToken().number
 
     def check(self, stage: str, payload: Any) -> None:
         """Refuse a stage that cannot come now, or whose parts could still change."""
         execution: ToolExecution = getattr(payload, "execution", payload)
         last = self._last.get(execution.token)
         problem = _unnamed(execution)
-        if last not in _MAY_FOLLOW[stage]:
+        # Of a call that is older than the row nobody knows how far it had come.
+        is_known = last is not None or execution.token.number > self._begun
+        if is_known and last not in _MAY_FOLLOW[stage]:
             problem = f"it comes after {last or 'nothing'}"
         elif stage == TOOLS_RESULT.name and not _is_final(payload.result):
             problem = "its result is not frozen"

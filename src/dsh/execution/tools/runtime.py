@@ -126,6 +126,7 @@ class LayeredToolRuntime(ToolRuntime):
     ) -> None:
         """See `ToolRuntime.settle`."""
         await self._layers.swaps.settle(self._layers, scope, signal)
+        await self._code.settle(scope, signal)
 
     def execution_mode(self, input: ToolInput) -> ExecutionMode:
         """See `ToolRuntime.execution_mode`."""

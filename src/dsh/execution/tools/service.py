@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
+from itertools import count
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from dsh.base.json import JsonObject, JsonValue
 from dsh.base.signal import AbortSignal
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from dsh.execution.agent.service import Agent
     from dsh.kernel import Fiber
     from dsh.model.llm.service import ToolSchema
+
+_CALLS: Final = count(1)
 
 RESERVED_TOOL_NAME = "run_code"
 """The transport of Code Mode; nobody may register, shadow or restrict it."""
@@ -130,9 +133,16 @@ class ToolDefinition:
 
 
 class ExecutionToken:
-    """Identity of one call; compared by ``is`` and without content."""
+    """Identity of one call; compared by ``is`` and without content.
 
-    __slots__ = ("__weakref__",)
+    Attributes:
+        number: Later calls of a process have greater ones.
+    """
+
+    __slots__ = ("__weakref__", "number")
+
+    def __init__(self) -> None:
+        self.number: Final = next(_CALLS)
 
 
 @value

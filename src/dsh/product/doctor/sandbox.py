@@ -54,9 +54,11 @@ def _verdicts(
         return
     works = [name for name, problem in backends.items() if problem is None]
     if works:
-        where = f", in mode {mode}" if mode and mode != "danger-full-access" else ""
+        free = mode == "danger-full-access"
+        confined = "can be confined" if free else "are confined"
+        where = f", in mode {mode}" if mode and not free else ""
         more = f"; {', '.join(works[1:])} would work, too" if len(works) > 1 else ""
-        yield Finding("ok", TOPIC, f"commands are confined by {works[0]}{where}{more}")
+        yield Finding("ok", TOPIC, f"commands {confined} by {works[0]}{where}{more}")
     for name, problem in backends.items():
         if problem is not None:
             level = "note" if works else "warning"

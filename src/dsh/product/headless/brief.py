@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from dsh.execution.tools.service import ToolDefinition
 
 _MAX_CHARS = 72
+_MAX_FAILURE_CHARS = 160
+_TRACEBACK = "Traceback (most recent call last):"
 _FIRST_ARGUMENTS = ("command", "file_path", "pattern", "path", "url", "query")
 
 
@@ -30,15 +32,18 @@ def brief_call(tool: ToolDefinition | None, arguments: str) -> str:
 
 
 def brief_result(tool: ToolDefinition | None, arguments: str, data: Mapping[str, Any]) -> str:
-    """Return what came of a call: counts where the tool's view has them, else its first line."""
+    """Return what came of a call: counts where the tool's view has them, else its first line.
+
+    Of a failure it is what went wrong: the error of a traceback, the first complaint of a list.
+    """
     block = data["message"]["content"][0]
     text = "\n".join(part["text"] for part in block["content"] if part["type"] == "text")
-    failed = bool(block.get("isError"))
-    if not failed:
-        facts = ToolResultFacts(content=block["content"], is_error=False, meta=data.get("meta"))
-        view = result_view(tool, parse_call(arguments), facts)
-        if (describe := _VIEWS.get(view["card"])) is not None:
-            return _one_line(describe(view, text))
+    if block.get("isError"):
+        return _one_line(_failure(text), _MAX_FAILURE_CHARS)
+    facts = ToolResultFacts(content=block["content"], is_error=False, meta=data.get("meta"))
+    view = result_view(tool, parse_call(arguments), facts)
+    if (describe := _VIEWS.get(view["card"])) is not None:
+        return _one_line(describe(view, text))
     return _one_line(_first_line(text))
 
 
@@ -89,6 +94,19 @@ def _first_line(text: str) -> str:
     return next((line for line in text.splitlines() if line.strip()), "")
 
 
-def _one_line(text: str) -> str:
+def _failure(text: str) -> str:
+    lines = [line for line in text.removeprefix("Error: ").splitlines() if line.strip()]
+    if not lines:
+        return ""
+    first, *rest = lines
+    if first.endswith(_TRACEBACK):
+        raised = next((line for line in rest if not line.startswith(" ")), "")
+        return first.removesuffix(_TRACEBACK) + raised
+    if rest and rest[0].startswith("- "):
+        return f"{first}: {rest[0][2:]}"
+    return first
+
+
+def _one_line(text: str, most_chars: int = _MAX_CHARS) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _MAX_CHARS else line[: _MAX_CHARS - 1] + "…"
+    return line if len(line) <= most_chars else line[: most_chars - 1] + "…"

@@ -78,6 +78,16 @@ class Progress:
         text = f"  … attempt {data['retry'] + 1} in {delay_s:.1f} s: {failure['message']}"
         self._print(text, style="yellow")
 
+    def _stuck(self, data: Mapping[str, Any]) -> None:
+        if data["action"] == "nudge":
+            text = f"  told that it seems stuck: {data['code']}, {data['count']} times in a row"
+            self._print(text, style="yellow")
+
+    def _decided(self, data: Mapping[str, Any]) -> None:
+        if data["outcome"] == "unavailable":
+            text = "  refused: nobody can be asked here (see DSH_PERMISSION_MODE)"
+            self._print(text, style="yellow")
+
     def _turn_end(self, data: Mapping[str, Any]) -> None:
         reason = data["reason"]
         if reason["kind"] not in ("completed", "error"):
@@ -107,5 +117,7 @@ _HANDLERS = {
     "tool/call": Progress._call,
     "tool/result": Progress._result,
     "llm/retry": Progress._retry,
+    "stuck/detected": Progress._stuck,
+    "approval/decided": Progress._decided,
     "turn/end": Progress._turn_end,
 }

@@ -167,6 +167,7 @@ class HeadlessRun:
             cost=self._fold.cost(self._ctx.get(Budgets)),
         )
         self._output.end(self._fold, result)
+        self._output = Output()  # nothing comes after the result, whatever is logged on the way out
         self._idle.set()
         return self._exit_code()
 

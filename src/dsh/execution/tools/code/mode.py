@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dsh.base.changes import Changes, loop_time
 from dsh.execution.prompt.service import AssembleContext, PromptSection, SystemPrompt
+from dsh.execution.tools.holds import SWAP_WAIT_S
 from dsh.execution.tools.registry import Registered
 from dsh.execution.tools.service import RESERVED_TOOL_NAME
+from dsh.kernel import INTERNAL_SERVICE
 
 if TYPE_CHECKING:
+    from dsh.base.signal import AbortSignal
+    from dsh.capability.code_runtime.service import CodeRuntime
     from dsh.execution.tools.code.flavours import Flavour
     from dsh.execution.tools.registry import ToolLayers
     from dsh.execution.tools.service import PresentationMode, ToolInput, ToolRuntime
@@ -72,6 +77,24 @@ class CodeMode:
             self._built = flavour, Registered(definition, self._ctx)
         return self._built[1]
 
+    async def settle(self, scope: object | None, signal: AbortSignal | None) -> None:
+        """Wait for a code runtime that is being swapped, where a scope needs one.
+
+        Raises:
+            AbortedError: by the signal.
+        """
+        if self.of(scope) == "native" or self._runtime() is not None:
+            return
+        deadline, changes = loop_time() + SWAP_WAIT_S, Changes()
+        following = self._ctx.on(INTERNAL_SERVICE, lambda _: changes.announce(), everywhere=True)
+        try:
+            while self._runtime() is None and (left := deadline - loop_time()) > 0:
+                if signal is not None:
+                    signal.throw_if_aborted()
+                await changes.next(left, signal)
+        finally:
+            following.dispose()
+
     def is_collapsed(self, input: ToolInput) -> bool:
         """Whether a call takes a way that its agent does not have."""
         return (
@@ -107,11 +130,15 @@ class CodeMode:
             NoCodeRuntime: ``strict``, and nothing can run them.
             UnknownCodeLanguage: the runtime takes programs that we cannot describe.
         """
-        from dsh.capability.code_runtime.service import CodeRuntime
         from dsh.execution.tools.code.errors import NoCodeRuntime
         from dsh.execution.tools.code.flavours import flavour_of
 
-        runtime = self._ctx.get(CodeRuntime)
+        runtime = self._runtime()
         if runtime is None and strict:
             raise NoCodeRuntime
         return flavour_of(None if runtime is None else runtime.language)
+
+    def _runtime(self) -> CodeRuntime | None:
+        from dsh.capability.code_runtime.service import CodeRuntime
+
+        return self._ctx.get(CodeRuntime)
