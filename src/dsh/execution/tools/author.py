@@ -74,7 +74,7 @@ def define_tool(
         presentation_meta: Durable facts for user interfaces, from the same two.
         timeout_s: Deadline in seconds; a running body is stopped then.
         parallel: Whether calls may overlap with other such calls, or which may.
-        resources: What an overlapping call touches, such as ``file:/work/a.py``: calls that touch
+        resources: What an overlapping call touches, such as ``file:/src/a.py``: calls that touch
             the same keep their order. A call whose resources cannot be told does not overlap.
         polls: Whether calls only wait for something outside, or which do; repeating these is no
             sign of an agent that is stuck.

@@ -249,7 +249,7 @@ class Resource:
     """Something outside of a call that it uses: a file, a terminal."""
 
     key: str
-    """``kind:name``, such as ``file:/work/a.py`` or ``terminal:1``. A name that is an absolute path
+    """``kind:name``, such as ``file:/src/a.py`` or ``terminal:1``. A name that is an absolute path
     stands for everything below it too."""
     shared: bool = False
     """Whether others that only share it may use it at the same time."""
