@@ -136,7 +136,7 @@ def _init_on_demand(cls: Any, fields: dict[str, _Spec]) -> Any:
         return cls.__init__
 
     init.__name__, init.__qualname__ = "__init__", f"{cls.__qualname__}.__init__"
-    init.compiled = compiled  # type: ignore[attr-defined]
+    init.compiled = compiled  # type: ignore[attr-defined]  # for `_Signature`, which has only this
     return init
 
 
